@@ -59,7 +59,8 @@ class Reference:
     def __init__(self, directory: Path, attention: str, batch: int) -> None:
         self.model = transformers.AutoModelForCausalLM.from_pretrained(
             directory, attn_implementation=attention, dtype=torch.float32
-        ).eval()
+        )
+        self.model.train(False)
         self.batch = batch
 
     @torch.inference_mode()
@@ -87,7 +88,8 @@ class Reference:
             tokens = torch.tensor(ends[begin : begin + self.batch])
             cache = transformers.DynamicCache()
             for layer, (keys, values) in enumerate(_layers(read.past_key_values)):
-                cache.update(*(each.expand(len(tokens), -1, -1, -1) for each in (keys, values)), layer)
+                size = len(tokens), -1, -1, -1
+                cache.update(keys.expand(size), values.expand(size), layer)
             logits = self.model(tokens[:, :-1], past_key_values=cache).logits
             logits = torch.cat([first.expand(len(tokens), -1, -1), logits], dim=1)
             found += _chosen(logits, tokens).sum(1).tolist()
@@ -135,7 +137,7 @@ def main() -> None:
     vocabulary = sizes["vocab_size"]
     with tempfile.TemporaryDirectory() as folder:
         directory = write_causal(Path(folder) / arguments.model, architecture, noise=0.0, **sizes)
-        importer = CausalImporter(open_source(str(directory)), ImportOptions(samples=Samples(["It rains."], "")))
+        importer = CausalImporter(open_source(str(directory)), ImportOptions(samples=Samples(("It rains.",), "")))
         settings = BundleSettings(name=arguments.model, version=1, description="Random weights", licence="MIT")
         bundle = write_imported(importer, settings, Path(folder) / "bundles").path
         model = load_bundle(bundle, threads=arguments.threads)
@@ -149,7 +151,8 @@ def main() -> None:
         }
 
         texts = [
-            generator.integers(3, vocabulary, int(count)).tolist() for count in generator.integers(50, 201, arguments.texts)
+            generator.integers(3, vocabulary, int(count)).tolist()
+            for count in generator.integers(50, 201, arguments.texts)
         ]
         tokens = sum(map(len, texts))
         sides: dict[str, Callable[[], object]] = {"softserve": lambda: ours(model, texts)}
@@ -187,7 +190,9 @@ def report(times: dict[str, float], tokens: int, found: Sequence[float], wanted:
     best = min(value for name, value in times.items() if name != "softserve")
     for name, value in times.items():
         print(f"  {name:45} {tokens / value:10.0f} tokens/s  {best / value:6.2f} x the best of transformers")
-    print(f"  largest difference of a log-probability {max(abs(a - b) for a, b in zip(found, wanted, strict=True)):.2e}")
+    print(
+        f"  largest difference of a log-probability {max(abs(a - b) for a, b in zip(found, wanted, strict=True)):.2e}"
+    )
 
 
 if __name__ == "__main__":

@@ -26,6 +26,10 @@ class Path:
     keys_values: Array
     """Their keys and values, `[L, 2, P, w]`."""
 
+    def before_last(self) -> "Path":
+        """Return the path without its last token."""
+        return Path(self.tokens[:-1], self.keys_values[:, :, :-1])
+
 
 class TokenTree:
     """The tree of some token sequences that go on from one path."""

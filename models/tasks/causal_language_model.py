@@ -7,7 +7,8 @@ A text is read after the start token, where the model has one, and its end is no
 together are a tree, so that beginnings that they share are read once. All log-probabilities are base e.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,10 +38,12 @@ from models.tasks.causal_results import (
     TextScore,
 )
 from models.tasks.causal_tokenizer import CausalTokenizer, load_causal_tokenizer
+from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
 from models.tasks.model import BatchFunction, Model, Part, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig
-from models.text.limits import TextLimit, head, several, tail
+from models.text.limits import TextLimit, checked_ids, head, several, tail
+from models.text.prefix_cache import PrefixCache, packed
 from models.text.word_vocabulary import PUNCTUATION, SEPARATORS, State, WordBoundaries, WordVocabulary
 from models.text.words import Span
 
@@ -164,6 +167,12 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         self.most_words: int = self.vocab_size
         """Tokens that a result may have."""
         self._run_positions = max(1, _RUN_BYTES // (4 * self.vocab_size))
+        self._paths: PrefixCache[ReadPath] | None = None
+        self._on_lookup: Callable[[bool], object] = bool
+        self.cache_salt = ""
+        """The part of the cache that queries of this model find; see `with_cache_salt`."""
+        self.puts_start = tokenizer.puts_start
+        """Whether the tokenizer puts the start token before every text."""
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
@@ -173,14 +182,23 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
-        return {"next-word": self.run_next_words, "score": self.run_score, "explain": self.run_score}
+        return {
+            "next-word": self.run_next_words,
+            "score": self.run_score,
+            "explain": self.run_score,
+            "draw": self.run_draws,
+        }
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> Sequence[Part]:
         tokens = (self._end,) * min(length, self._limit.max_tokens)
+        # Texts that differ from the first token on, since what they share is read once.
+        texts = [(number % self.config.vocab_size, *tokens[1:]) for number in range(count)]
+        if operation == "draw":
+            return [DrawQuery(text, goes_on=False) for text in texts]
         if operation == "next-word":
-            return [NextTokensQuery("", tokens, min(10, self.most_words))] * count
+            return [NextTokensQuery("", text, min(10, self.most_words)) for text in texts]
         explain = 1 if operation == "explain" else 0
-        return [ScoreTextQuery("", tokens, explain=explain)] * count
+        return [ScoreTextQuery("", text, explain=explain, before=self._before) for text in texts]
 
     def self_test(self) -> None:
         self.next_words(["a"], 1, unit="token")
@@ -198,6 +216,15 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         masks = [self._words.ends_text, *(word_begins(self._words, state) for state in _INSIDE_WORDS)]
         groups: Array = np.stack([mask for mask in masks if mask is not None], axis=1).astype(np.float32)
         return groups
+
+    def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
+        """Keep keys and values of contexts of next words and of texts that are written, by which they go on."""
+        self._paths, self._on_lookup = PrefixCache(max_bytes), on_lookup
+
+    def with_cache_salt(self, salt: str) -> Self:
+        salted = copy.copy(self)
+        salted.cache_salt = salt
+        return salted
 
     def next_words(
         self, contexts: Sequence[str], top_k: int = 10, *, truncate: bool = False, unit: Unit | None = None
@@ -243,7 +270,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             for token, (start, end) in zip(kept, places, strict=True)
             if self._tokenizer.is_unknown(token)
         )
-        return NextTokensQuery(context, read, top_k, unknown, self._limit.left_out(context, ids), words)
+        left_out = self._limit.left_out(context, ids)
+        return NextTokensQuery(context, read, top_k, unknown, left_out, words, self.cache_salt)
 
     def score_query(
         self, text: str, *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
@@ -278,7 +306,37 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             raise QueryError(f"explain must be at least 0, not {explain}")
         if not tokens:
             raise QueryError("the text is empty: it has no token to score")
-        return ScoreTextQuery(text, tuple(tokens), tuple(spans), min(explain, self.most_words), truncated, words)
+        explain = min(explain, self.most_words)
+        return ScoreTextQuery(text, tuple(tokens), tuple(spans), explain, truncated, words, self._before)
+
+    def prompt_query(self, prompt: str | Sequence[int], *, explain: int = 0) -> ScoreTextQuery:
+        """Check a text to go on with, or its token ids, which may be empty.
+
+        Of a text, the first token is the start token where the tokenizer puts it before texts. Token ids are read as
+        they are. Raises `TextTooLongError`, and `QueryError` for an id outside the vocabulary.
+        """
+        if isinstance(prompt, str):
+            ids = self._limit.tokens(self._tokenizer.split(self._limit.characters(prompt, None))[0], None)
+            tokens, text = [*(self._before if self.puts_start else ()), *ids], prompt
+        else:
+            tokens, text = list(self._limit.ids(prompt, self.vocab_size)) if prompt else [], ""
+        return ScoreTextQuery(text, tuple(tokens), explain=min(explain, self.most_words))
+
+    def token_ids(self, text: str, *, special: bool = False) -> list[int]:
+        """Return the ids of a text in which special tokens are read where they are spelled.
+
+        With `special`, the start token precedes it where the tokenizer puts it there. Raises `TextTooLongError`.
+        """
+        read = self._limit.characters(text, None)
+        return list(self._limit.tokens(self._tokenizer.with_special(read, added=special), None))
+
+    def spelled(self, ids: Sequence[int]) -> list[str]:
+        """Return the texts of tokens, as results have them; raises `QueryError` for an id outside of the vocabulary."""
+        return list(map(self._tokenizer.text, checked_ids(ids, self.vocab_size)))
+
+    def bytes_of(self, token: int) -> bytes:
+        """Return the bytes of the text of a token; none for special tokens."""
+        return self._words.pieces[token]
 
     def run_next_words(self, queries: Sequence[NextTokensQuery]) -> list[NextTokens | NextSubwords]:
         """Return results in the order of the queries."""
@@ -287,13 +345,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return [self._next_subwords(query) if query.words else next(tokens) for query in queries]
 
     def _next_tokens(self, queries: Sequence[NextTokensQuery]) -> list[NextTokens]:
-        tree = TokenTree([query.tokens for query in queries])
-        last = [int(places[-1]) for places in tree.places]
-        states = np.empty((len(last), self.config.network.hidden_size), np.float32)
-        for nodes, hidden in self._reader.read(tree, np.arange(len(tree))):
-            for row, node in enumerate(last):
-                if nodes[0] <= node <= nodes[-1]:
-                    states[row] = hidden[node - nodes[0]]
+        states = self._last_states([query.tokens for query in queries])
         top_k, names = max(query.top_k for query in queries), ["entropy", "best_log_probabilities", "best_tokens"]
         entropy, *best = self._predicted(states, names, top_k=top_k)
         return [
@@ -307,8 +359,18 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             for row, query in enumerate(queries)
         ]
 
+    def _last_states(self, texts: Sequence[tuple[int, ...]]) -> Array:
+        """Return the hidden state after each text, `[B, d]`; none is empty."""
+        tree = TokenTree(texts)
+        last = np.array([places[-1] for places in tree.places])
+        states = np.empty((len(last), self.config.network.hidden_size), np.float32)
+        for nodes, hidden in self._reader.read(tree, np.arange(len(tree))):
+            rows = np.flatnonzero((last >= nodes[0]) & (last <= nodes[-1]))
+            states[rows] = hidden[last[rows] - nodes[0]]
+        return states
+
     def _next_subwords(self, query: NextTokensQuery) -> NextSubwords:
-        path, hidden = self._reader.follow(self._reader.no_path, query.tokens)
+        path, hidden = self._read(query.tokens, query.salt)
         after = _Continuations(self, path, hidden)
         try:
             found = next_words(
@@ -332,6 +394,55 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             query.context, tuple(words[: query.top_k]), query.unknown, found.left, found.certain, query.truncated
         )
 
+    def _read(self, tokens: tuple[int, ...], salt: str) -> tuple[ReadPath, Array]:
+        """Read a text from the longest beginning that the cache has; return its path and its last hidden state."""
+        if self._paths is None:
+            return self._reader.follow(self._reader.no_path, tokens)
+        key = packed(tokens)
+        path = self._reader.no_path
+        if (same := self._paths.get(key, salt=salt)) is not None:
+            path = same.before_last()  # its last hidden state is not kept
+        elif (known := self._paths.longest(key, salt=salt)) is not None:
+            path = known[1]
+        self._on_lookup(len(path.tokens) > 0)
+        path, hidden = self._reader.follow(path, tokens[len(path.tokens) :])
+        self._paths.put(key, path, path.keys_values.nbytes, salt=salt)
+        return path, hidden
+
+    def run_draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
+        """Draw the next token of each text, in the order of the queries."""
+        texts = [(*(query.after if isinstance(query.after, tuple) else ()), *query.tokens) for query in queries]
+        states = self._states(texts, queries)
+        most = max(1, *(query.alternatives for query in queries))
+        whole = ["all_log_probabilities"] if any(query.temperature > 0 for query in queries) else []
+        drawn: list[Drawn] = []
+        for first in range(0, len(queries), self._run_positions):
+            part = slice(first, first + self._run_positions)
+            names = ["best_log_probabilities", "best_tokens", *whole]
+            values, ids, *rows = self._predicted(states[part], names, top_k=most)
+            for row, (query, text) in enumerate(zip(queries[part], texts[part], strict=True)):
+                best = list(zip(ids[row].tolist(), values[row].tolist(), strict=True))
+                token, value = best[0]
+                if query.temperature > 0:
+                    token = drawn_place(rows[0][row], query)
+                    value = float(rows[0][row][token])
+                drawn.append(Drawn(token, value, tuple(best[: query.alternatives]), text))
+        return drawn
+
+    def _states(self, texts: Sequence[tuple[int, ...]], queries: Sequence[DrawQuery]) -> Array:
+        """Return the hidden states after texts that are to go on, `[B, d]`. Those that end now are read as a tree."""
+        found = np.empty((len(texts), self.config.network.hidden_size), np.float32)
+        known: dict[tuple[tuple[int, ...], str], Array] = {}
+        ending = [row for row, query in enumerate(queries) if query.after is None and not query.goes_on]
+        if ending:
+            found[ending] = self._last_states([texts[row] for row in ending])
+        for row in set(range(len(texts))) - set(ending):
+            key = texts[row], queries[row].salt
+            if key not in known:
+                known[key] = self._read(*key)[1]
+            found[row] = known[key]
+        return found
+
     def following(self, path: ReadPath, hidden: Array, tokens: Sequence[tuple[int, ...]]) -> Array:
         """Return the log-probabilities of what follows each of several token sequences after a path, `[B, V]`.
 
@@ -348,7 +459,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         """Return results in the order of the queries, with ranks, entropies and alternatives where these ask for it."""
         if not queries:
             return []
-        tree = TokenTree([(*self._before, *query.tokens) for query in queries])
+        tree = TokenTree([(*query.before, *query.tokens) for query in queries])
         words = any(query.words for query in queries)
         asked = _Asked(max(query.explain for query in queries), self._word_groups if words else None)
         found = self._predictions(tree, np.arange(len(tree)) if words else tree.inner(), asked)
@@ -357,10 +468,10 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def _text_score(self, query: ScoreTextQuery, found: _Predictions, places: Array) -> TextScore:
         """Return the result of a query, whose tokens have these places in the tree, with those before the text."""
         values = found.log_probabilities[places].tolist()
-        unread = 1 - len(self._before)
+        unread = 1 - len(query.before)
         tokens = []
         for index, token in enumerate(query.tokens):
-            place = index + len(self._before)
+            place = index + len(query.before)
             scored = index >= unread
             start, end = query.spans[index] if query.spans else (None, None)
             explained = scored and query.explain > 0
@@ -377,7 +488,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
                     self._tokens(*found.best[before], query.explain) if explained else (),
                 )
             )
-        words = self._scored_words(query, values[len(self._before) :], found.groups[places]) if query.words else None
+        words = self._scored_words(query, values[len(query.before) :], found.groups[places]) if query.words else None
         return TextScore(query.text, tuple(tokens), query.truncated, words)
 
     def _scored_words(self, query: ScoreTextQuery, values: Sequence[float], groups: Array) -> tuple[ScoredWord, ...]:
@@ -385,17 +496,17 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
         Without a start token the first word is not scored: its first token has no probability.
         """
-        text = TokenizedText(self._words, self._before, query.tokens)
+        text = TokenizedText(self._words, query.before, query.tokens)
         columns = {state: 1 + column for column, state in enumerate(_INSIDE_WORDS)}
-        last = len(self._before) - 1
+        last = len(query.before) - 1
         begins = {
             place: float(groups[place + last, columns[state]]) if state in columns else 0.0
             for place, state in text.cuts.items()
             if place + last >= 0
         }
-        values = [0.0, *values[1:]] if not self._before else values
+        values = values if query.before else [0.0, *values[1:]]
         found = text.score(values, begins, float(groups[-1, 0]))
-        unscored = 0 if self._before else 1
+        unscored = 0 if query.before else 1
         words = []
         for index, word in enumerate(found.words):
             first, after = word.tokens

@@ -204,6 +204,8 @@ class NextTokensQuery(TopKQuery):
     """Tokens of the context that were left out."""
     words: bool = False
     """Whether words are asked for instead of tokens."""
+    salt: str = ""
+    """Which part of the cache may be used; see `Model.with_cache_salt`."""
 
     @property
     def length(self) -> int:
@@ -216,7 +218,7 @@ class ScoreTextQuery(SinglePart):
 
     text: str
     tokens: tuple[int, ...]
-    """Its tokens, without the start; never empty."""
+    """Its tokens, without the start."""
     spans: tuple[Span, ...] = ()
     """First character and the one after the last, of each token; empty for a text that was given as token ids."""
     explain: int = 0
@@ -225,6 +227,8 @@ class ScoreTextQuery(SinglePart):
     """Tokens of the text that were left out."""
     words: bool = False
     """Whether the words are asked for, too."""
+    before: tuple[int, ...] = ()
+    """The start token, where it is read before the text; without it the first token is not scored."""
 
     @property
     def length(self) -> int:

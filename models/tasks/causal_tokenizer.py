@@ -47,6 +47,9 @@ class CausalTokenizer(BundleTokenizer):
         self._literal = {token: each.content for token, each in added if each.special or self._bytes is not None}
         """The text of tokens that are not spelled as the others are."""
         self._never_text = frozenset() if self.unknown_id == self.end_id else frozenset(special_ids - {self.unknown_id})
+        framed = [tokenizer.encode("a", add_special_tokens=added).ids for added in (True, False)]
+        self.puts_start = special.start is not None and framed[0] == [special.start, *framed[1]]
+        """Whether the tokenizer puts the start token before every text."""
         self._reader = Tokenizer.from_str(tokenizer.to_str())
         self._reader.encode_special_tokens = True
         self._reader.post_processor = None  # some cut the spaces off the places of tokens
@@ -68,6 +71,11 @@ class CausalTokenizer(BundleTokenizer):
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text."""
         return self.split(text)[0]
+
+    @native_errors()
+    def with_special(self, text: str, *, added: bool) -> list[int]:
+        """Return the ids of a text in which special tokens are read where they are spelled, or also `added` to it."""
+        return list(self._tokenizer.encode(text, add_special_tokens=added).ids)
 
     def pieces(self, count: int) -> list[bytes]:
         """Return the bytes of the first `count` ids; none for special tokens and ids without a token."""

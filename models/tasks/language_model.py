@@ -408,13 +408,13 @@ class LanguageModel(Model[LanguageModelConfig]):
         scores = (TokenScore(word, fact[0], token == self._unknown, *fact[1:]) for word, token, fact in spelled)
         return SentenceScore(query.text, tuple(scores), query.truncated)
 
-    def _states(self, prefixes: Sequence[Prefix | None]) -> dict[str, Array]:
+    def _states(self, prefixes: Sequence[object]) -> dict[str, Array]:
         """Return recurrent states `[L, B, d]`, zero where there is no prefix."""
         network = self.config.network
         shape = (network.num_layers, len(prefixes), network.hidden_size)
         state = {"hidden": np.zeros(shape, np.float32), "cell": np.zeros(shape, np.float32)}
         for row, prefix in enumerate(prefixes):
-            if prefix is not None:
+            if isinstance(prefix, Prefix):
                 state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
         return state
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from models.backend import Array
-from models.tasks.language_results import Prefix
 from models.tasks.model import SinglePart
 
 __all__ = ["DrawQuery", "Drawn", "drawn_place"]
@@ -21,8 +20,8 @@ class DrawQuery(SinglePart):
 
     tokens: tuple[int, ...]
     """The tokens that the network reads; never empty."""
-    after: Prefix | None = None
-    """The state after the text that the network has read before."""
+    after: object = None
+    """The `prefix` of the result before, for the text that the network has read then; None at the beginning."""
     temperature: float = 0.0
     """0 for the most probable token."""
     top_p: float = 1.0
@@ -31,6 +30,10 @@ class DrawQuery(SinglePart):
     """The random number in [0, 1) that the token follows from."""
     alternatives: int = 0
     """So many most probable tokens are told, too."""
+    goes_on: bool = True
+    """Whether another token may be asked for after this one."""
+    salt: str = ""
+    """Which part of the cache may be used; see `Model.with_cache_salt`."""
 
     @property
     def length(self) -> int:
@@ -44,7 +47,7 @@ class DrawQuery(SinglePart):
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The token that was drawn: never the unknown word, perhaps the sentence end."""
+    """The token that was drawn: never the unknown word, perhaps the end of a sentence or text."""
 
     token: int
     """Its id."""
@@ -52,7 +55,7 @@ class Drawn:
     """The token's log-probability in the model's distribution, at temperature 1."""
     alternatives: tuple[tuple[int, float], ...]
     """The most probable tokens and their log-probabilities; fewer where others have probability 0."""
-    prefix: Prefix
+    prefix: object
     """To continue from without reading the text again. The token itself is still to be read."""
 
 

@@ -58,9 +58,7 @@ _ROWS = 408
 """Rows of the output layer: some have no token, as published models have it."""
 
 
-def write_causal(
-    directory: Path, architecture: str, *, start: bool = True, noise: float = 1.0, **config: Any
-) -> Path:
+def write_causal(directory: Path, architecture: str, *, start: bool = True, noise: float = 1.0, **config: Any) -> Path:
     """Write a directory: tokenizer and a model of random weights.
 
     `noise` is added to them, so that distributions of small models are not flat; 0 leaves transformers' own.

@@ -5,24 +5,23 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from models import QueryError
-from models.tasks.language_model import LanguageModel
-from models.tasks.language_results import ScoreQuery
 from service.engine.client import Begun
 from service.http.errors import FAILED_STATUS, Failing, failure_of
 from service.http.requests import caller_of, engine_of
 from service.protocols.fields import json_response, read_fields
-from service.protocols.openai.continuation import Continuation, LoggedToken, log_probabilities, logged_prompt
+from service.protocols.openai.continuation import Continuation
 from service.protocols.openai.failures import failure_content
 from service.protocols.openai.fields import CompletionFields, Prompt
-from service.protocols.openai.word_models import word_model
+from service.protocols.openai.logged import LoggedToken, log_probabilities
+from service.protocols.openai.writers import Writer, writer_of
 
 __all__ = ["completions"]
 
@@ -48,13 +47,10 @@ class _Job:
     request: Request
     fields: CompletionFields
     begun: Begun
-    prompts: Sequence[ScoreQuery]
+    writer: Writer
+    prompts: Sequence[Any]
     continuations: list[Continuation]
-    echoes: Sequence[Sequence[LoggedToken]] = ()
-
-    @property
-    def model(self) -> LanguageModel:
-        return cast(LanguageModel, self.begun.served.model)  # only these offer what is asked for
+    echoes: Sequence[tuple[str, Sequence[LoggedToken]]] = ()
 
     async def grow(self) -> AsyncIterator[list[Continuation]]:
         """Add a token to each completion that has not ended, and yield them, until all have ended."""
@@ -65,7 +61,7 @@ class _Job:
             drawn = await self.begun.compute("draw", [each.query() for each in live])
             self.begun.served.observer.generated(len(live))
             async for each, token in _in_turns(zip(live, drawn, strict=True)):
-                each.add(token, self.model)
+                each.add(token, self.writer)
             yield live
             live = [each for each in live if each.finish_reason is None]
 
@@ -102,7 +98,9 @@ async def completions(request: Request) -> Response:
         choices = [_choice(job, each) for each in job.continuations]
         return {**head, "choices": choices, "usage": job.usage()}
 
-    tokens = sum(len(each.tokens) for each in job.continuations) + fields.n * sum(map(len, job.echoes))
+    tokens = sum(len(each.tokens) for each in job.continuations) + fields.n * sum(
+        len(logged) for _, logged in job.echoes
+    )
     return await json_response(request, content, tokens * (1 + (fields.logprobs or 0)))
 
 
@@ -110,20 +108,16 @@ async def _job(request: Request) -> _Job:
     fields = await read_fields(request, CompletionFields)
     fields.check()
     begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
-    model = word_model(begun.model)
+    writer = writer_of(begun.model)
     begun.expect_inputs("score", fields.prompt)
     begun.served.batcher.admit(len(fields.prompt) * fields.n, begun.deadline)
 
-    def query(prompt: Prompt) -> ScoreQuery:
-        alternatives = (fields.logprobs or 0) if fields.echo else 0
-        if isinstance(prompt, str):
-            found: ScoreQuery = model.score_query(prompt, explain=alternatives)
-        else:
-            found = model.score_token_query(prompt, explain=alternatives)
-        if len(found.tokens) + fields.max_tokens > model.longest_input:
+    def query(prompt: Prompt) -> Any:
+        found = writer.query(prompt, (fields.logprobs or 0) if fields.echo else 0)
+        if len(found.tokens) + fields.max_tokens > writer.longest:
             raise QueryError(
                 f"a prompt of {len(found.tokens)} tokens and max_tokens={fields.max_tokens} are more than the "
-                f"{model.longest_input} tokens of the model's longest text"
+                f"{writer.longest} tokens of the model's longest text"
             )
         return found
 
@@ -132,57 +126,40 @@ async def _job(request: Request) -> _Job:
     if fields.echo:
         items += fields.n * sum(each.result_items for each in prompts)
     await begun.reserve(items)
-    end = model.config.special_tokens.end
+    read = [writer.read(each) for each in prompts]
     seeds = fields.seeds()
     continuations = [
         Continuation(
             index=index,
             fields=fields,
             generator=np.random.default_rng(seeds[index]),
-            unread=_read(prompts[index // fields.n].tokens, end),
+            unread=read[index // fields.n],
             prompt_tokens=len(prompts[index // fields.n].tokens),
+            salt=writer.salt,
             finish_reason=None if fields.max_tokens else "length",
         )
         for index in range(len(seeds))
     ]
-    return _Job(request, fields, begun, prompts, continuations)
+    return _Job(request, fields, begun, writer, prompts, continuations)
 
 
-def _read(tokens: Sequence[int], end: int) -> tuple[int, ...]:
-    """Return what the network reads: a text follows a sentence end, which it may begin with itself."""
-    return tuple(tokens) if tokens and tokens[0] == end else (end, *tokens)
-
-
-async def _echoes(job: _Job) -> list[list[LoggedToken]]:
-    """Return the tokens of each prompt, with their log-probabilities where these are asked for."""
-    logprobs, end = job.fields.logprobs, job.model.config.special_tokens.end
-    words = [job.model.spelled(each.tokens) if not each.text else list(each.words) for each in job.prompts]
+async def _echoes(job: _Job) -> list[tuple[str, Sequence[LoggedToken]]]:
+    """Return text and tokens of each prompt, with their log-probabilities where these are asked for."""
+    logprobs, writer = job.fields.logprobs, job.writer
     if logprobs is None:
-        return [logged_prompt(each, None) for each in words]
-    read = [_without_end(each, end) for each in job.prompts]
-    scores = await job.begun.compute("explain" if logprobs else "score", read)
-    return [logged_prompt(*each) for each in zip(words, scores, strict=True)]
-
-
-def _without_end(query: ScoreQuery, end: int) -> ScoreQuery:
-    """Return a query without a first sentence end, after which every text is read anyway."""
-    if query.tokens[:1] != (end,):
-        return query
-    return replace(query, tokens=query.tokens[1:], words=query.words[1:])
+        return [writer.echo(each, None) for each in job.prompts]
+    scores = await job.begun.compute("explain" if logprobs else "score", list(map(writer.scored, job.prompts)))
+    return [writer.echo(*each) for each in zip(job.prompts, scores, strict=True)]
 
 
 def _choice(job: _Job, found: Continuation) -> dict[str, object]:
-    echo = job.echoes[found.index // job.fields.n] if job.echoes else ()
+    text, echo = job.echoes[found.index // job.fields.n] if job.echoes else ("", ())
     return {
         "index": found.index,
-        "text": _text(echo) + found.text,
+        "text": text + found.text,
         "finish_reason": found.finish_reason,
         "logprobs": _logged(job, [*echo, *found.tokens], 0),
     }
-
-
-def _text(tokens: Sequence[LoggedToken]) -> str:
-    return "".join(token.text for token in tokens)
 
 
 def _logged(job: _Job, tokens: Sequence[LoggedToken], offset: int) -> dict[str, object] | None:
@@ -206,10 +183,10 @@ async def _events(
 
     try:
         for each in job.continuations if job.echoes else ():
-            echo = job.echoes[each.index // job.fields.n]
-            lengths[each.index] = len(_text(echo))
+            text, echo = job.echoes[each.index // job.fields.n]
+            lengths[each.index] = len(text)
             reason, each.finish_reason = each.finish_reason, None if job.fields.max_tokens else each.finish_reason
-            yield event(each, _text(echo), echo, 0)
+            yield event(each, text, echo, 0)
             each.finish_reason = reason
         live = first
         while live:
@@ -217,7 +194,7 @@ async def _events(
                 text, new = each.fresh(), each.tokens[-1:]
                 if text or each.finish_reason or job.fields.logprobs is not None:
                     yield event(each, text, new, lengths[each.index])
-                lengths[each.index] += len(_text(new))
+                lengths[each.index] += sum(map(len, new))
             live = await anext(growing, [])
         if with_usage:
             yield _event({**head, "choices": [], "usage": job.usage()})

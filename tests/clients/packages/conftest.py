@@ -1,7 +1,9 @@
 """Servers for clients in an environment of their own; `SERVER_PYTHON` is the interpreter of the service's."""
 
+import contextlib
 import json
 import os
+import subprocess
 import sys
 import time
 import urllib.request
@@ -14,12 +16,14 @@ sys.path.insert(0, str(ROOT))
 
 from tests.service.process import Process  # noqa: E402
 
+TASKS = Path(__file__).parent / "tasks"
+PYTHON = os.environ.get("SERVER_PYTHON", str(ROOT / ".venv/bin/python"))
 PROTOCOLS = "native,oip,openai,deepl,libretranslate,tei,hf,mcp"
 KEY = "key-of-the-tests-0123456789"
 
 
 def _served(log, *arguments):
-    process = Process(log, *arguments, python=os.environ.get("SERVER_PYTHON", str(ROOT / ".venv/bin/python")))
+    process = Process(log, *arguments, python=PYTHON)
     try:
         while not process.ready():
             time.sleep(0.05)
@@ -69,3 +73,45 @@ def post(address):
             return json.load(response)
 
     return answer
+
+
+@pytest.fixture(scope="session")
+def run_python():
+    """Return a function that runs code with the interpreter of the service, and returns what it prints."""
+
+    def run(code, argument, content=""):
+        command = [PYTHON, "-c", code, str(argument)]
+        done = subprocess.run(command, cwd=ROOT, input=content, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def serving():
+    """Return a context manager of a server with other arguments."""
+    return contextlib.contextmanager(_served)
+
+
+@pytest.fixture(scope="session")
+def evaluated(tmp_path_factory):
+    """Return a function that returns what the command `lm_eval` logs of each task's samples, by the task's name."""
+
+    def evaluate(address, name, tasks, max_length):
+        output = tmp_path_factory.mktemp("lm_eval")
+        model = f"model={name},base_url={address}/v1/completions,tokenizer_backend=remote,max_length={max_length}"
+        command = [sys.executable, "-m", "lm_eval", "--model", "local-completions", "--model_args", model]
+        command += ["--batch_size", "2", "--tasks", ",".join(f"softserve_{task}" for task in tasks)]
+        command += ["--include_path", TASKS, "--output_path", output, "--log_samples"]
+        environment = {**os.environ, "OPENAI_API_KEY": "none is needed", "HF_HOME": str(output), "HF_HUB_OFFLINE": "1"}
+        done = subprocess.run(command, cwd=TASKS, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return {task: _logged(next(output.rglob(f"samples_softserve_{task}_*.jsonl"))) for task in tasks}
+
+    return evaluate
+
+
+def _logged(path):
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [each["filtered_resps"] for each in sorted(found, key=lambda each: each["doc_id"])]

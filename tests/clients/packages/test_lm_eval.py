@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,32 +14,8 @@ NAMES = ("words", "texts", "sentences", "completions")
 
 
 @pytest.fixture(scope="session")
-def samples(address, tmp_path_factory):
-    """What the command `lm_eval` logs of each task's samples, by the name of the task."""
-    output = tmp_path_factory.mktemp("lm_eval")
-    model = f"model=next-word,base_url={address}/v1/completions,tokenizer_backend=remote,max_length=1000"
-    tasks = ",".join(f"softserve_{name}" for name in NAMES)
-    command = [
-        sys.executable,
-        "-m",
-        "lm_eval",
-        "--model",
-        "local-completions",
-        "--model_args",
-        model,
-        "--batch_size",
-        "2",
-    ]
-    command += ["--tasks", tasks, "--include_path", TASKS, "--output_path", output, "--log_samples"]
-    environment = {**os.environ, "OPENAI_API_KEY": "none is needed", "HF_HOME": str(output), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=TASKS, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return {name: _logged(next(output.rglob(f"samples_softserve_{name}_*.jsonl"))) for name in NAMES}
-
-
-def _logged(path):
-    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [each["filtered_resps"] for each in sorted(found, key=lambda each: each["doc_id"])]
+def samples(address, evaluated):
+    return evaluated(address, "next-word", NAMES, 1000)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,8 @@ from models.errors import QueryError, TextTooLongError
 from models.reading import read_manifest
 from models.store import load_bundle
 from models.tasks.causal_language_model import CausalLanguageModel
+from models.tasks.language_sampling import DrawQuery
+from models.text.utf8 import byte_level_pieces
 from models.text.word_vocabulary import PUNCTUATION, WordBoundaries, WordVocabulary
 from service.server.app import create_app
 from service.settings import Settings
@@ -445,9 +447,6 @@ def test_next_tokens_over_http(client, loaded):
         ]
         assert found["entropy"] == pytest.approx(wanted.entropy, abs=1e-4)
         assert "certain" not in found
-    answer = client.post("/v1/completions", json={"model": BYTES.lower(), "prompt": "We", "max_tokens": 2})
-    assert answer.status_code in (400, 422)
-    assert "it answers /v1/next-word and /v1/score" in answer.text
 
 
 def test_words_over_http(client, loaded):
@@ -469,3 +468,166 @@ def test_words_over_http(client, loaded):
         assert each["surprisal"] == pytest.approx(theirs.surprisal, abs=1e-4)
     answer = client.post("/v1/score", json={"model": LLAMA.lower(), "text": "We will go."})
     assert "words" not in answer.json()["results"][0]
+
+
+# ---- completions ----
+
+
+def greedy(directory: Path, ids: list[int], count: int) -> list[int]:
+    """Return the most probable tokens after some tokens, by transformers."""
+    found = list(ids)
+    for _ in range(count):
+        found.append(int(reference(directory, found)[-1].argmax()))
+        if found[-1] == transformers.AutoTokenizer.from_pretrained(directory).eos_token_id:
+            break
+    return found[len(ids) :]
+
+
+def complete(client, name, **fields):
+    answer = client.post("/v1/completions", json={"model": name.lower(), "temperature": 0, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_greedy_completions_are_those_of_transformers(name, client, written):
+    directory = written(name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    for prompt in ("Where is the", "naïve 🙂"):
+        ids = tokenizer(prompt)["input_ids"]  # with the start token where the tokenizer puts it
+        expected = greedy(directory, ids, 6)
+        answers = [complete(client, name, prompt=each, max_tokens=6, logprobs=2) for each in (prompt, ids)]
+        choices = [answer["choices"][0] for answer in answers]
+        for choice in choices:
+            logged = choice["logprobs"]
+            row = reference(directory, ids)[-1]
+            assert logged["token_logprobs"][0] == pytest.approx(float(row.max()), abs=1e-4)
+            assert len(logged["tokens"]) == len(expected)
+            assert list(logged["top_logprobs"][0].values()) == pytest.approx(row.topk(2).values.tolist(), abs=1e-4)
+        pieces = b"".join(bytes_of(tokenizer, token, name) for token in expected)
+        assert {choice["text"] for choice in choices} == {pieces.decode(errors="replace")}
+        assert [answer["usage"]["prompt_tokens"] for answer in answers] == [len(ids)] * 2
+
+
+def bytes_of(tokenizer, token, name):
+    """Return the bytes of a token by the vocabulary of transformers."""
+    if token in tokenizer.all_special_ids or token >= len(tokenizer):
+        return b""
+    spelled = tokenizer.convert_ids_to_tokens(token)
+    if name == LLAMA:
+        return bytes.fromhex(spelled[3:5]) if spelled.startswith("<0x") else spelled.replace("▁", " ").encode()
+    return byte_level_pieces([spelled])[0]
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_echoed_log_probabilities_are_those_of_transformers(name, client, written):
+    """What `lm_eval` asks for: token ids as they are, a token more, and the log-probability of each but the first."""
+    directory = written(name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(directory)
+    texts = ["Where is the station?", "a 🙂", "I know"]
+    prompts = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    found = complete(client, name, prompt=prompts, max_tokens=1, logprobs=1, echo=True)
+    for text, ids, choice in zip(texts, prompts, found["choices"], strict=True):
+        rows, logged = reference(directory, ids), choice["logprobs"]
+        assert logged["token_logprobs"][0] is None
+        wanted = [float(rows[place][token]) for place, token in enumerate(ids[1:])]
+        assert logged["token_logprobs"][1:-1] == pytest.approx(wanted, abs=1e-4)
+        assert logged["token_logprobs"][-1] == pytest.approx(float(rows[-1].max()), abs=1e-4)
+        for place, top in enumerate(logged["top_logprobs"][1:]):
+            assert max(top.values()) == pytest.approx(float(rows[place].max()), abs=1e-4)
+        assert choice["text"].lstrip().startswith(text)
+        spelled = [each for each in logged["tokens"] if each.startswith("bytes:")]
+        assert len(spelled) >= (4 if "🙂" in text else 0)
+        for offset, token in zip(logged["text_offset"], logged["tokens"], strict=True):
+            assert token.startswith("bytes:") or "🙂" in text or choice["text"][offset:].startswith(token)
+
+
+def test_a_text_is_read_after_the_start_token_that_its_tokenizer_puts_there(client, loaded):
+    assert not loaded[BYTES].puts_start
+    assert loaded[LLAMA].puts_start
+    for name in (BYTES, LLAMA):
+        found = complete(client, name, prompt="I know", max_tokens=0, logprobs=0, echo=True)["choices"][0]
+        values = found["logprobs"]["token_logprobs"]
+        assert found["text"] == "I know"
+        if name == LLAMA:
+            (score,) = loaded[name].score(["I know"])
+            assert values[1:] == pytest.approx([each.log_probability for each in score.tokens], abs=1e-4)
+        assert values[0] is None
+    assert complete(client, BYTES, prompt="", max_tokens=2)["usage"] == {
+        "prompt_tokens": 0,
+        "completion_tokens": 2,
+        "total_tokens": 2,
+    }
+
+
+@pytest.mark.parametrize("cache", [0, 1, 1 << 20])
+def test_texts_that_are_written_are_the_same_with_any_cache(cache, bundles, loaded):
+    """Whatever is kept of the keys and values, and whatever texts are written together."""
+    model = load_bundle(bundles[BYTES], threads=1)
+    lookups = []
+    if cache:
+        model.use_cache(cache, lookups.append)
+    starts = [tuple(model.token_ids(text)) for text in ("Where is", "Where is the", "I", "I")]
+    alone = []
+    for start in starts:
+        text = start
+        for _ in range(5):
+            text += (loaded[BYTES].run_draws([DrawQuery(text, goes_on=False)])[0].token,)
+        alone.append(text)
+    read, after, texts = list(starts), [None] * 4, list(starts)
+    for _ in range(5):
+        drawn = model.run_draws([DrawQuery(tokens, before) for tokens, before in zip(read, after, strict=True)])
+        read, after = [(each.token,) for each in drawn], [each.prefix for each in drawn]
+        texts = [(*text, each.token) for text, each in zip(texts, drawn, strict=True)]
+    assert texts == alone
+    assert (True in lookups) == (cache > 1)
+    if cache:
+        assert model._paths.bytes <= cache
+
+
+def test_a_salt_keeps_paths_apart(bundles):
+    model = load_bundle(bundles[BYTES], threads=1)
+    lookups = []
+    model.use_cache(1 << 20, lookups.append)
+    one, other = model.with_cache_salt("one"), model.with_cache_salt("other")
+    for each in (one, other, one):
+        model.run_next_words([each.next_words_query("Where is the", 1)])
+        model.run_next_words([each.next_words_query("Where is the station", 1)])
+    assert lookups == [False, True, False, True, True, True]
+
+
+def test_a_seed_draws_the_same_text_with_others(client):
+    one = complete(client, BYTES, prompt="Where", temperature=1.0, seed=3, max_tokens=8, n=2)
+    both = complete(client, BYTES, prompt=["Where", "I"], temperature=1.0, seed=3, max_tokens=8, n=2, top_p=0.95)
+    again = complete(client, BYTES, prompt="Where", temperature=1.0, seed=3, max_tokens=8, n=2)
+    assert [each["text"] for each in one["choices"]] == [each["text"] for each in again["choices"]]
+    assert len(both["choices"]) == 4
+    assert one["choices"][0]["text"] != one["choices"][1]["text"]
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_ids_and_back(name, client, loaded, written):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(written(name))
+    text = "naïve 🙂  you"
+    for special in (True, False):
+        body = {"model": name.lower(), "prompt": text, "add_special_tokens": special, "return_token_strs": True}
+        found = client.post("/tokenize", json=body).json()
+        assert found["tokens"] == tokenizer(text, add_special_tokens=special)["input_ids"]
+        assert found["count"] == len(found["token_strs"])
+        answer = client.post("/detokenize", json={"model": name.lower(), "tokens": found["tokens"]})
+        assert answer.json()["prompt"].lstrip(" ") == text
+    end = tokenizer.eos_token
+    found = client.post("/tokenize", json={"model": name.lower(), "prompt": end, "add_special_tokens": False}).json()
+    assert found["tokens"] == [tokenizer.eos_token_id]
+    info = client.get("/tokenizer_info", params={"model": name.lower()}).json()
+    assert info["add_bos_token"] == loaded[name].puts_start
+    assert info["eos_token"] == tokenizer.eos_token
+
+
+def test_prompts_that_are_refused(client):
+    long = {"model": BYTES.lower(), "prompt": [5] * 60, "max_tokens": 4}
+    answer = client.post("/v1/completions", json=long)
+    assert answer.status_code == 400
+    assert "more than the 63 tokens" in answer.text
+    answer = client.post("/v1/completions", json={"model": BYTES.lower(), "prompt": [408], "max_tokens": 4})
+    assert answer.status_code == 400

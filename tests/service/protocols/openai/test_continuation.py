@@ -8,29 +8,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.tasks.language_sampling import Drawn
-from service.protocols.openai.continuation import (
-    Continuation,
-    LoggedToken,
-    _beginning,
-    log_probabilities,
-    logged_prompt,
-)
+from service.protocols.openai.continuation import Continuation, _beginning
 from service.protocols.openai.fields import CompletionFields
+from service.protocols.openai.logged import LoggedToken, log_probabilities
 
 WORDS = ["<unk>", "</s>", "one", "two", "three", "four"]
 
 
-class Model:
-    def spelled(self, ids):
-        return [WORDS[each] for each in ids]
+class Words:
+    """A writer of words."""
+
+    end = 1
+
+    def written(self, tokens, *, first):
+        texts = [f"{'' if first else ' '}{WORDS[each]}" for each in tokens]
+        return [(text, text.encode()) for text in texts]
 
 
-def grown(tokens, prompt_tokens=1, **fields):
+class Bytes:
+    """A writer whose tokens are bytes."""
+
+    end = 0
+
+    def written(self, tokens, *, first):
+        return [(bytes([each]).decode(errors="replace"), bytes([each])) for each in tokens]
+
+
+def grown(tokens, prompt_tokens=1, writer=Words(), **fields):  # noqa: B008
     found = Continuation(0, CompletionFields(prompt="a", **fields), np.random.default_rng(1), (1,), prompt_tokens)
     pieces = []
     for token in tokens:
         if found.finish_reason is None:
-            found.add(Drawn(token, -0.5, ((token, -0.5), (1, -2.0)), None), Model())
+            found.add(Drawn(token, -0.5, ((token, -0.5), (1, -2.0)), None), writer)
             pieces.append(found.fresh())
     return found, pieces
 
@@ -93,7 +102,18 @@ def test_log_probabilities_have_no_infinity_and_the_token_itself_among_the_best(
     assert log_probabilities(tokens, 0, alternatives=False)["top_logprobs"] is None
 
 
-def test_only_the_first_token_of_a_prompt_has_no_log_probability():
-    words = ["we", "had", "a"]
-    assert [each.text for each in logged_prompt(words, None)] == ["we", " had", " a"]
-    assert logged_prompt([], None) == []
+def test_bytes_become_characters_when_they_are_complete():
+    found, pieces = grown([*"aé🙂b".encode()], writer=Bytes())
+    assert found.text == "aé🙂b"
+    assert pieces == ["a", "", "é", "", "", "", "🙂", "b"]
+    found, pieces = grown([*"a🙂".encode()], writer=Bytes(), max_tokens=3)
+    assert (found.text, found.finish_reason) == ("a\N{REPLACEMENT CHARACTER}", "length")
+    found, pieces = grown([*"aé".encode(), 0], writer=Bytes(), stop=["é"])
+    assert (found.text, found.finish_reason, pieces) == ("a", "stop", ["a", "", ""])
+
+
+def test_the_last_query_says_that_no_other_follows():
+    found, _ = grown([2], max_tokens=3)
+    assert found.query().goes_on
+    found, _ = grown([2, 3], max_tokens=3)
+    assert not found.query().goes_on
