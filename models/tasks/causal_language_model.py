@@ -55,6 +55,8 @@ _RUN_BYTES = 1 << 26
 """The scores of the vocabulary that are computed at a time take so many bytes at most, or are those of one position."""
 _SEARCHED_PREFIXES = 512
 """A search for the next words looks at what follows so many beginnings of words at most."""
+_NEGLIGIBLE = 1e-5
+"""Beginnings of words that are less probable are not kept one by one, which bounds their number."""
 _SEARCH_BATCH = 32
 """Beginnings of words that are computed at a time."""
 _WHITE_SPACE = "".join(SEPARATORS)
@@ -380,6 +382,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
                 query.top_k,
                 max_prefixes=_SEARCHED_PREFIXES,
                 batch_size=_SEARCH_BATCH,
+                negligible=_NEGLIGIBLE,
                 longest=self.config.network.positions,
             )
         except ValueError as error:
