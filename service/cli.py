@@ -140,6 +140,7 @@ _OWN: Mapping[str, Callable[[], Command]] = {
     "serve": _serve,
     "models": lambda: models,
     "inspect": lambda: inspect,
+    "rescore": _imported("service.offline.rescore_command", "rescore"),
     "ray": _imported("service.deploy.command", "ray"),
 }
 """Loads the function of each command. To import the server takes longer than many a command without one."""

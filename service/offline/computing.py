@@ -13,7 +13,7 @@ from models.tasks.model import AnyModel
 from service.offline.lines import Line
 from service.offline.options import COMPUTING
 
-__all__ = ["FIRST_WINDOW", "WINDOW", "Prepared", "compute", "prepare", "prepare_ahead"]
+__all__ = ["FIRST_WINDOW", "WINDOW", "Prepared", "compute", "compute_together", "prepare", "prepare_ahead"]
 
 WINDOW = 4096
 """Texts that are sorted by length together, and written when all are there."""
@@ -87,7 +87,7 @@ def compute(model: AnyModel, function: str, prepared: Prepared, threads: int) ->
     try:
         groups = _groups(model, order, lengths)
         pairs = ([(place, queries[place]) for place in group] for group in groups)
-        yield from pool.map(lambda some: _computed(model, function, some), pairs)
+        yield from pool.map(lambda some: compute_together(model, function, some), pairs)
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # as above
 
@@ -106,7 +106,8 @@ def _groups(model: AnyModel, order: Sequence[int], lengths: dict[int, int]) -> I
         start = end
 
 
-def _computed(model: AnyModel, function: str, queries: Sequence[tuple[int, Query]]) -> list[tuple[int, object]]:
+def compute_together(model: AnyModel, function: str, queries: Sequence[tuple[int, Query]]) -> list[tuple[int, object]]:
+    """Return the results of queries, computed by one call of the model, each with the place of its text."""
     parts = [part for _, query in queries for part in query.parts()]
     return _results(model, queries, model.compute(function, parts) if parts else [])
 

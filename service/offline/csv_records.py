@@ -2,11 +2,12 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from service.offline.lines import Line
 from service.offline.options import UsageError
 
-__all__ = ["read_records"]
+__all__ = ["Record", "read_columns", "read_records"]
 
 _DELIMITERS = (",", ";", "\t", "|")
 _COLUMNS = ("text", "source")
@@ -40,13 +41,35 @@ class _Source:
         return f"{line.text}\n"
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Values of some columns of a record, or the reason why it cannot be read."""
+
+    number: int
+    """Number of its first line, from 1 on."""
+    values: Sequence[str] = ()
+    error: str | None = None
+
+
 def read_records(lines: Iterable[Line], column: str | None, where: str) -> Iterator[Line]:
     """Yield the text of each record in a column, which has the number of its first line.
 
-    `column` is a name in the header, in whatever case, or a number from 1 on; by default `text`, else `source`. The
-    delimiter is the one of comma, semicolon, tab and vertical bar with which the header has the column. Blank lines are
-    skipped. Raises `UsageError`, with `where` as the file, where the header has no such column; a record that is not
-    CSV, or has another number of fields, has an error.
+    `column` is a name in the header, in whatever case, or a number from 1 on; by default `text`, else `source`. Raises
+    `UsageError` as `read_columns` does.
+    """
+    wanted = _COLUMNS if column is None else (column,)
+    advice = "--column names the column of the texts, and --input-format text reads a text on each line"
+    for record in read_columns(lines, [wanted], where, advice):
+        yield Line(record.number, *record.values, error=record.error)
+
+
+def read_columns(lines: Iterable[Line], columns: Sequence[Sequence[str]], where: str, advice: str) -> Iterator[Record]:
+    """Yield the values of each record in some columns.
+
+    Each column has one or several names, of which the first one that the header has counts, in whatever case; or a
+    number from 1 on. The delimiter is the one of comma, semicolon, tab and vertical bar with which the header has the
+    first column. Blank lines are skipped. Raises `UsageError`, with `where` as the file and `advice` after it, where
+    the header has no such column; a record that is not CSV, or has another number of fields, has an error.
     """
     csv.field_size_limit(max(_LONGEST, csv.field_size_limit()))
     source = _Source(lines)
@@ -55,7 +78,7 @@ def read_records(lines: Iterable[Line], column: str | None, where: str) -> Itera
         return
     if wrong := source.error():
         raise UsageError(f"{where}, line {wrong[0]}: {wrong[1]}")
-    delimiter, place, width = _layout(header, column, where)
+    delimiter, places, width = _layout(header, columns, where, advice)
     reader = csv.reader(source, delimiter=delimiter, strict=True)
     while True:
         number, reason = source.number + 1, None
@@ -70,9 +93,9 @@ def read_records(lines: Iterable[Line], column: str | None, where: str) -> Itera
         elif fields and len(fields) != width:
             reason = f"{len(fields)} fields, but the header has {width}"
         if reason is not None:
-            yield Line(number, error=reason)
+            yield Record(number, error=reason)
         elif fields:
-            yield Line(number, fields[place])
+            yield Record(number, [fields[place] for place in places])
 
 
 def _header_line(source: _Source) -> str | None:
@@ -87,20 +110,28 @@ def _header_line(source: _Source) -> str | None:
     return None
 
 
-def _layout(header: str, column: str | None, where: str) -> tuple[str, int, int]:
-    """Return the delimiter, the index of the column, and the number of columns."""
-    found = [(delimiter, _fields(header, delimiter)) for delimiter in _DELIMITERS]
-    for wanted in _COLUMNS if column is None else (column.strip().casefold(),):
-        for delimiter, fields in found:
-            if wanted in (names := [field.casefold() for field in fields]):
-                return delimiter, names.index(wanted), len(names)
-    delimiter, most = max(found, key=lambda each: len(each[1]))
-    if column is not None and column.isdecimal() and 0 < int(column) <= len(most):
-        return delimiter, int(column) - 1, len(most)
-    wanted = repr(column or _COLUMNS[0])
+def _layout(header: str, columns: Sequence[Sequence[str]], where: str, advice: str) -> tuple[str, Sequence[int], int]:
+    """Return the delimiter, the indices of the columns, and the number of columns."""
+    found = {delimiter: _fields(header, delimiter) for delimiter in _DELIMITERS}
+    delimiter = next((each for name in columns[0] for each in _DELIMITERS if _has(found[each], name)), None)
+    if delimiter is None:
+        delimiter = max(found, key=lambda each: len(found[each]))
+    fields = found[delimiter]
+    return delimiter, [_place(fields, names, where, advice) for names in columns], len(fields)
+
+
+def _has(fields: Sequence[str], name: str) -> bool:
+    return name.strip().casefold() in map(str.casefold, fields)
+
+
+def _place(fields: Sequence[str], names: Sequence[str], where: str, advice: str) -> int:
+    for name in names:
+        if _has(fields, name):
+            return list(map(str.casefold, fields)).index(name.strip().casefold())
+    if names[0].isdecimal() and 0 < int(names[0]) <= len(fields):
+        return int(names[0]) - 1
     raise UsageError(
-        f"{where}, line 1: the header has no column {wanted}, but {', '.join(most) or 'none'}; --column names the "
-        "column of the texts, and --input-format text reads a text on each line"
+        f"{where}, line 1: the header has no column {names[0]!r}, but {', '.join(fields) or 'none'}; {advice}"
     )
 
 

@@ -11,9 +11,9 @@ from service.offline.csv_records import read_records
 from service.offline.lines import Line, check_encoding, has_plain_lines, read_lines
 from service.offline.options import FileOptions, UsageError
 
-__all__ = ["line_count", "read_texts"]
+__all__ = ["ENDINGS", "line_count", "opened_input", "read_texts"]
 
-_ENDINGS: Mapping[str, Literal["tsv", "csv", "jsonl"]] = {
+ENDINGS: Mapping[str, Literal["tsv", "csv", "jsonl"]] = {
     ".tsv": "tsv",
     ".csv": "csv",
     ".json": "jsonl",
@@ -32,7 +32,7 @@ def read_texts(file: Path | None, options: FileOptions) -> Iterator[Line]:
     """
     check_encoding(options.encoding)
     form, where = _format_of(file, options), str(file or "standard input")
-    with _opened(file) as stream:
+    with opened_input(file) as stream:
         lines = read_lines(stream, options.encoding)
         if form == "csv":
             yield from read_records(lines, options.column, where)
@@ -64,7 +64,8 @@ def line_count(file: Path | None, options: FileOptions) -> int | None:
 
 
 @contextmanager
-def _opened(file: Path | None) -> Iterator[BinaryIO]:
+def opened_input(file: Path | None) -> Iterator[BinaryIO]:
+    """Open a file, or standard input; raises `UsageError` where that is closed, `OSError`."""
     if file is None:
         if sys.stdin is None:
             raise UsageError("standard input is closed; give a file, or texts with --text")
@@ -77,7 +78,7 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
 def _format_of(file: Path | None, options: FileOptions) -> Literal["text", "tsv", "csv", "jsonl"]:
     if options.input_format != "auto":
         return options.input_format
-    return "text" if file is None else _ENDINGS.get(file.suffix.lower(), "text")
+    return "text" if file is None else ENDINGS.get(file.suffix.lower(), "text")
 
 
 def _extracted(line: Line, extract: Callable[[str], str]) -> Line:

@@ -11,9 +11,10 @@ _TERMINAL, _LOG = 0.2, 30.0
 
 
 class Progress:
-    """Counts lines and reports."""
+    """Counts lines, or what `unit` names, and reports."""
 
-    def __init__(self, total: int | None, done: int = 0) -> None:
+    def __init__(self, total: int | None, done: int = 0, unit: str = "lines") -> None:
+        self._unit = unit
         self._total, self._first, self._done = total, done, done
         self._terminal = sys.stderr.isatty()
         self._started = self._reported = time.monotonic()
@@ -34,9 +35,9 @@ class Progress:
     def _text(self, seconds: float) -> str:
         rate = (self._done - self._first) / seconds
         if self._total is None:
-            return f"{self._done:,} lines, {rate:,.0f} lines/s"
+            return f"{self._done:,} {self._unit}, {rate:,.0f} {self._unit}/s"
         left = timedelta(seconds=round((self._total - self._done) / rate)) if rate else "unknown"
-        return f"{self._done:,} of {self._total:,} lines, {rate:,.0f} lines/s, {left} left"
+        return f"{self._done:,} of {self._total:,} {self._unit}, {rate:,.0f} {self._unit}/s, {left} left"
 
     def _show(self, text: str) -> None:
         print(

@@ -20,7 +20,7 @@ from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.outputs import Shown, line_of, opened_output
 from service.offline.progress import Progress
 
-__all__ = ["run_file", "run_texts"]
+__all__ = ["load_model", "run_file", "run_texts"]
 
 _MOST_ERRORS = 20
 """Errors that are shown, each a line."""
@@ -34,7 +34,7 @@ def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, files: 
     with opened_output(files) as (output, done, form):
         if done > len(texts):
             raise UsageError(f"{files.output} has {done} lines, more than the {len(texts)} texts")
-        model, threads = _loaded(asked, options)
+        model, threads = load_model(asked.name, options)
         writer = _Writer(model, asked, threads, output, form, Progress(len(texts), done))
         lines = [Line(number, text) for number, text in enumerate(texts, 1)]
         writer.write(prepare(partial(asked.query, model), lines[done:]))
@@ -55,7 +55,7 @@ def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: File
         skipped = sum(1 for _ in islice(lines, done))
         if skipped < done:
             raise UsageError(f"{files.output} has {done} lines, more than the {skipped} of {file or 'standard input'}")
-        model, threads = _loaded(asked, options)
+        model, threads = load_model(asked.name, options)
         writer = _Writer(model, asked, threads, output, form, Progress(line_count(file, files), done))
         query = partial(asked.query, model)
         prepared: Iterator[Prepared]
@@ -127,12 +127,12 @@ class _Writer:
         return Shown(("",), lambda: {**text, "line": line.number, "error": str(error)})
 
 
-def _loaded(asked: Asked, options: ModelOptions) -> tuple[AnyModel, int]:
-    """Load the model, and return with it the number of parts that are computed at once."""
+def load_model(operation: str, options: ModelOptions) -> tuple[AnyModel, int]:
+    """Load the model for an operation, and return with it the number of parts that are computed at once."""
     store = ModelStore(*(options.model_dirs or (BUNDLED,)))
-    name = options.model or _only_model(store, asked.name)
-    if asked.name not in (offers := store.offers(name)):
-        raise UnsuitableModelError(asked.name, _offering(store, asked.name), name, offers)
+    name = options.model or _only_model(store, operation)
+    if operation not in (offers := store.offers(name)):
+        raise UnsuitableModelError(operation, _offering(store, operation), name, offers)
     cpus = options.threads or usable_cpus()
     at_once = cpus if options.device == "cpu" else 1
     model: AnyModel = store.load(name, device=options.device, threads=cpus, parallel=at_once)
