@@ -12,6 +12,7 @@ from pydantic_core.core_schema import ErrorType
 
 from models.operations.validation import errors_of, named_sentence, sentence, shown_name
 from service.http.v1.operations import REQUESTS
+from service.http.v1.rescoring import RescoreRequest
 from service.protocols import deepl, huggingface, libretranslate, tei
 from service.protocols.mcp.tools import TOOLS
 from service.protocols.openai import tokens
@@ -38,6 +39,7 @@ BODIES = [
     ("/v1/classify", {"text": "a"}, REQUESTS["/v1/classify"].model_fields),
     ("/v1/next-word", {"context": "a"}, REQUESTS["/v1/next-word"].model_fields),
     ("/v1/score", {"text": "a"}, REQUESTS["/v1/score"].model_fields),
+    ("/v1/rescore", {"hypotheses": [{"text": "a"}]}, RescoreRequest.model_fields),
     ("/v1/translate", {"text": "a", "beam_size": 1}, REQUESTS["/v1/translate"].model_fields),
     ("/v1/generate-text", {"text": "a"}, REQUESTS["/v1/generate-text"].model_fields),
     ("/v1/completions", {"prompt": "a", "max_tokens": 1}, CompletionFields.model_fields),

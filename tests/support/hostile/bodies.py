@@ -28,6 +28,13 @@ ENDPOINTS = (
 _VALID: Mapping[str, Mapping[str, object]] = {
     "/v1/next-word": {"context": "a", "top_k": 1, "explain": False, "truncate": False, "model": None},
     "/v1/score": {"text": "a", "truncate": False, "model": None},
+    "/v1/rescore": {
+        "hypotheses": [{"text": "a"}],
+        "lm_weight": 1.0,
+        "length_reward": 0.0,
+        "truncate": False,
+        "model": None,
+    },
     "/v1/translate": {
         "text": "a",
         "beam_size": 1,

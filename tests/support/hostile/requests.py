@@ -54,7 +54,7 @@ _GETS = (
     "/v1/models",
     "/v1/models/intents",
 )
-_PATHS = ("/v1/next-word", "/v1/score", "/v1/translate", "/v1/classify", "/v1/generate-text")
+_PATHS = ("/v1/next-word", "/v1/score", "/v1/rescore", "/v1/translate", "/v1/classify", "/v1/generate-text")
 _MODELS = ("next-word", "de-en", "intents", "shapes", "next-word:4", "intents:2")
 
 _plain = st.text(max_size=60)
@@ -77,9 +77,14 @@ _json = st.recursive(
 )
 _model = st.integers(0, 9).flatmap(lambda choice: st.none() if choice else st.one_of(st.sampled_from(_MODELS), _plain))
 _flag = st.booleans()
+_hypotheses = st.lists(st.builds(lambda text, score: {"text": text, "score": score}, _text, _number), max_size=6)
 _FIELDS: Mapping[str, tuple[dict[str, SearchStrategy[object]], dict[str, SearchStrategy[object]]]] = {
     "/v1/next-word": ({"context": _texts}, {"top_k": _number, "explain": _flag, "truncate": _flag, "model": _model}),
     "/v1/score": ({"text": _texts}, {"truncate": _flag, "model": _model}),
+    "/v1/rescore": (
+        {"hypotheses": st.one_of(_hypotheses, st.lists(_hypotheses, max_size=3))},
+        {"lm_weight": _number, "length_reward": _number, "truncate": _flag, "model": _model},
+    ),
     "/v1/translate": (
         {"text": _texts},
         {
@@ -112,7 +117,7 @@ def _items(body: object) -> int:
     """Return the number of results that a body requests."""
     if not isinstance(body, dict):
         return 0
-    inputs = body.get("context", body.get("text", body.get("image", ())))
+    inputs = body.get("context", body.get("text", body.get("image", body.get("hypotheses", ()))))
     count = len(inputs) if isinstance(inputs, list) else 1
     wanted = [body[name] for name in ("top_k", "n_best") if isinstance(body.get(name), int)]
     return count * max(1, min(_VOCABULARY, *wanted)) if wanted else 10 * count
