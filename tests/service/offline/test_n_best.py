@@ -80,7 +80,7 @@ def test_scores_of_other_texts_are_refused(read, tmp_path, texts, scores, words)
 def test_scores_belong_to_texts_of_kaldi(read, tmp_path):
     with pytest.raises(UsageError, match="need their scores"):
         read("text", "u-1 a\n")
-    with pytest.raises(UsageError, match="--scores is for Kaldi's texts .*csv"):
+    with pytest.raises(UsageError, match=r"--scores is for Kaldi's texts .*csv"):
         read("a.csv", "a", scores=tmp_path / "scores")
     with pytest.raises(UsageError, match="--columns is for"):
         read("a.jsonl", "{}", columns=("1", "2", "3"))
