@@ -60,7 +60,7 @@ def read_records(lines: Iterable[Line], column: str | None, where: str) -> Itera
     wanted = _COLUMNS if column is None else (column,)
     advice = "--column names the column of the texts, and --input-format text reads a text on each line"
     for record in read_columns(lines, [wanted], where, advice):
-        yield Line(record.number, *record.values, error=record.error)
+        yield Line(record.number, record.values[0] if record.values else "", record.error)
 
 
 def read_columns(lines: Iterable[Line], columns: Sequence[Sequence[str]], where: str, advice: str) -> Iterator[Record]:

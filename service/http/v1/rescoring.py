@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, TypeAdapter, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, FailFast, Field, PlainValidator, TypeAdapter
 
 from models.decoding.rescoring import Hypothesis, Weights, rescored
 from models.operations.language import SCORE, ScoreParams
@@ -29,55 +29,39 @@ router = APIRouter(prefix="/v1", tags=["native"], route_class=ModelRoute)
 register("rescoring")(router)
 
 
-class HypothesisFields(BaseModel):
+class FirstPassHypothesis(BaseModel):
     """A hypothesis of a first pass."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     text: Annotated[Text, Field(description="The text.")]
     score: Annotated[
-        float, Field(allow_inf_nan=False, description="Its score in the first pass, such as a log-probability.")
+        float,
+        Field(
+            allow_inf_nan=False,
+            description="Its score in the first pass, such as a log-probability; higher is better.",
+        ),
     ] = 0.0
 
 
-_ONE: TypeAdapter[list[HypothesisFields]] = TypeAdapter(
-    Annotated[list[HypothesisFields], FailFast(), Field(min_length=1)]
-)
-_SEVERAL: TypeAdapter[list[list[HypothesisFields]]] = TypeAdapter(
-    Annotated[list[Annotated[list[HypothesisFields], FailFast(), Field(min_length=1)]], FailFast(), Field(min_length=1)]
+OneList = Annotated[list[FirstPassHypothesis], Field(min_length=1)]
+SeveralLists = Annotated[list[OneList], Field(min_length=1)]
+_ONE: TypeAdapter[list[FirstPassHypothesis]] = TypeAdapter(Annotated[OneList, FailFast()])
+_SEVERAL: TypeAdapter[list[list[FirstPassHypothesis]]] = TypeAdapter(
+    Annotated[list[Annotated[OneList, FailFast()]], FailFast(), Field(min_length=1)]
 )
 
 
-def _lists(value: object) -> list[list[HypothesisFields]]:
+def _lists(value: object) -> list[list[FirstPassHypothesis]]:
     """Return the lists of a field, which holds a list of hypotheses, or a list of such lists."""
     if isinstance(value, list) and value and isinstance(value[0], list):
         return _SEVERAL.validate_python(value)
     return [_ONE.validate_python(value)]
 
 
-_LIST_SCHEMA = {
-    "type": "array",
-    "minItems": 1,
-    "items": {
-        "type": "object",
-        "properties": {
-            "text": {"type": "string", "description": "The text."},
-            "score": {
-                "type": "number",
-                "default": 0.0,
-                "description": "Its score in the first pass, such as a log-probability; higher is better.",
-            },
-        },
-        "required": ["text"],
-        "additionalProperties": False,
-    },
-}
 Lists = Annotated[
-    list[list[HypothesisFields]],
-    PlainValidator(_lists),
-    WithJsonSchema(
-        {"anyOf": [_LIST_SCHEMA, {"type": "array", "minItems": 1, "items": _LIST_SCHEMA}]}, mode="validation"
-    ),
+    list[list[FirstPassHypothesis]],
+    PlainValidator(_lists, json_schema_input_type=OneList | SeveralLists),
     Field(description="The hypotheses of an utterance with the scores of a first pass, or a list of such lists."),
 ]
 
@@ -126,7 +110,7 @@ async def rescore(
     return Answer(found.served, _ranked(body.hypotheses, found.results, body.weights()), found.items)
 
 
-def _ranked(lists: Sequence[Sequence[HypothesisFields]], scores: Iterable[Any], weights: Weights) -> Iterator[bytes]:
+def _ranked(lists: Sequence[Sequence[FirstPassHypothesis]], scores: Iterable[Any], weights: Weights) -> Iterator[bytes]:
     """Yield the JSON of each list; `scores` are those of all hypotheses."""
     rest = iter(scores)
     for some in lists:
