@@ -18,6 +18,7 @@ MAX_BODY = 1 << 20
 ENDPOINTS = (
     ("/v1/next-word", "context"),
     ("/v1/score", "text"),
+    ("/v1/rescore", "hypotheses"),
     ("/v1/translate", "text"),
     ("/v1/classify", "text"),
     ("/v1/classify", "image"),
