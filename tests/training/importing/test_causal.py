@@ -472,6 +472,19 @@ def test_words_over_http(client, loaded):
     assert "words" not in answer.json()["results"][0]
 
 
+def test_lists_are_rescored(client, loaded):
+    texts = ["Where is the station?", "Where is the stations?", "Wear is the station?"]
+    hypotheses = [{"text": text, "score": score} for text, score in zip(texts, (-2.0, -1.0, -3.0), strict=True)]
+    body = {"model": LLAMA.lower(), "hypotheses": hypotheses, "lm_weight": 0.5, "length_reward": 1.0}
+    answer = client.post("/v1/rescore", json=body)
+    assert answer.status_code == 200, answer.text
+    scores = [each.log_probability for each in loaded[LLAMA].score(texts)]
+    totals = [each["score"] + 0.5 * score + 4.0 for each, score in zip(hypotheses, scores, strict=True)]
+    found = answer.json()["results"][0]["hypotheses"]
+    assert [each["place"] for each in found] == sorted(range(3), key=lambda place: -totals[place])
+    assert [each["total"] for each in found] == pytest.approx(sorted(totals, reverse=True), abs=1e-3)
+
+
 # ---- completions ----
 
 
