@@ -19,6 +19,7 @@ MOVED = {
     "training.results.command": "training.cli.tables",
     "training.results.tables": "training.search.tables.definitions",
     "training.results": "training.search.tables",
+    "training.bundling.operators": "training.networks.operators",
     "training.importing.command": "training.cli.importing",
     "training.checkpoint": "training.run.checkpoint",
     "training.commands": "training.cli.commands",

@@ -20,7 +20,7 @@ from onnxscript import opset18
 from models.bundle.manifest import Graph
 from training.bundling.graphs import ExportGraph
 from training.bundling.onnx_tools import keep_used_weights, quiet
-from training.bundling.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
+from training.networks.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 from training.networks.lstm import PADDED_LSTM
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]

@@ -17,14 +17,18 @@ from tokenizers.trainers import BpeTrainer, WordPieceTrainer
 
 from models.bundle.contract import SpecialTokens
 from models.native import native_errors
+from models.tasks.causal_tokenizer import CausalTokenizer
 from models.text.tokenization import END, UNKNOWN, WORDS, EncoderTokenizer, SubwordTokenizer, WordTokenizer
 
 __all__ = [
+    "END_OF_TEXT",
     "WordStyle",
+    "build_causal_tokenizer",
     "build_encoder_tokenizer",
     "build_subword_tokenizer",
     "build_word_tokenizer",
     "framing_tokens",
+    "read_causal_tokenizer",
     "read_encoder_tokenizer",
     "read_subword_tokenizer",
     "unknown_token",
@@ -32,6 +36,9 @@ __all__ = [
 
 WordStyle = Literal["words", "whitespace"]
 """`words` separates punctuation and keeps contractions whole; `whitespace` is for text that is tokenized already."""
+
+END_OF_TEXT = "<|endoftext|>"
+"""Spelling of the token before and after each text of a causal language model, as in GPT-2."""
 
 
 @native_errors()
@@ -81,6 +88,34 @@ def build_subword_tokenizer(
     )
     tokenizer.train_from_iterator(texts, trainer)
     return SubwordTokenizer(tokenizer)
+
+
+@native_errors()
+def build_causal_tokenizer(texts: Iterable[str], *, vocab_size: int) -> CausalTokenizer:
+    """Return a byte-pair encoding of unchanged texts: `END_OF_TEXT`, the 256 bytes and as many merges as fit.
+
+    Raises `ValueError` for a vocabulary without room for the bytes.
+    """
+    alphabet = ByteLevel.alphabet()
+    if vocab_size < len(alphabet) + 1:
+        raise ValueError(f"vocab_size must be at least {len(alphabet) + 1}, not {vocab_size}")
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = ByteLevelDecoder()
+    trainer = BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(alphabet),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return CausalTokenizer(tokenizer, SpecialTokens(unknown=0, end=0, start=0))
+
+
+@native_errors()
+def read_causal_tokenizer(path: Path) -> CausalTokenizer:
+    """Return the tokenizer of a run that `build_causal_tokenizer` made."""
+    return CausalTokenizer.from_file(path, SpecialTokens(unknown=0, end=0, start=0))
 
 
 @native_errors()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from training.importing.causal_transformer import ActivationName, CausalSettings, LayerSettings, Llama3Scaling, Rotary
+from training.networks.causal_transformer import ActivationName, CausalSettings, LayerSettings, Llama3Scaling, Rotary
 from training.importing.errors import ImportRefused, described
 from training.importing.source import CONFIG
 

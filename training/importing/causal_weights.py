@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from training.importing.causal_config import CausalConfig
-from training.importing.causal_transformer import CausalHead, CausalLayer, CausalSettings, CausalTransformer
+from training.networks.causal_transformer import CausalHead, CausalLayer, CausalSettings, CausalTransformer
 from training.importing.errors import ImportRefused
 from training.importing.weights import NamedWeights
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from training.bundling.disentangled import RelativeScores
-from training.bundling.operators import attend_some
+from training.networks.operators import attend_some
 from training.networks.disentangled import distance_buckets
 
 __all__ = ["DisentangledAttention"]

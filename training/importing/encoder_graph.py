@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.bundling.operators import attend
+from training.networks.operators import attend
 from training.bundling.topk import top_k
 from training.importing.disentangled import DisentangledAttention
 from training.importing.importer import need

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Examples", "Measurement", "f1", "mean", "perplexity"]
+__all__ = ["Examples", "Measurement", "bits_per_byte", "f1", "mean", "perplexity"]
 
 Floats = NDArray[np.float64]
 
@@ -48,6 +48,12 @@ def mean(sums: Floats) -> Floats:
 def perplexity(sums: Floats) -> Floats:
     """Return `exp(-l / n)` of the summed log-probability and the number of tokens."""
     result: Floats = np.exp(-sums[:, 0] / sums[:, 1])
+    return result
+
+
+def bits_per_byte(sums: Floats) -> Floats:
+    """Return `-l / (n ln 2)` of the summed log-probability and the number of bytes."""
+    result: Floats = -sums[:, 0] / (sums[:, 1] * np.log(2))
     return result
 
 

@@ -5,7 +5,7 @@ import torch
 
 from training.bundling.attention import projections
 from training.bundling.disentangled import relative_layers
-from training.bundling.operators import attend_some
+from training.networks.operators import attend_some
 from training.networks.text_encoder import EncoderConfig, TextEncoder
 
 

@@ -9,7 +9,7 @@ from training.data.corpora import get_corpus
 from training.data.mapped_tokens import MappedTokens
 from training.data.own_texts import iterate_lines
 from training.run.progress import counted
-from training.tasks.language_model.settings import DataSettings
+from training.tasks.language_model.settings import DataSettings, TextData
 
 __all__ = ["encoded_split", "iterate_texts", "split_texts"]
 
@@ -17,12 +17,12 @@ _ENCODED_AT_ONCE = 10_000
 """Texts that are held in memory while their tokens are found."""
 
 
-def split_texts(data: DataSettings, split: str, data_dir: Path) -> list[str]:
+def split_texts(data: TextData, split: str, data_dir: Path) -> list[str]:
     """Return the texts of a split; only training data is ever deduplicated."""
     return list(iterate_texts(data, split, data_dir))
 
 
-def iterate_texts(data: DataSettings, split: str, data_dir: Path) -> Iterator[str]:
+def iterate_texts(data: TextData, split: str, data_dir: Path) -> Iterator[str]:
     """Yield the texts of a split.
 
     Held in memory are registered corpora, CSV files, files in other encodings than UTF-8, training files from which

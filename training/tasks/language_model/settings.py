@@ -10,42 +10,26 @@ from training.data.tokenization import WordStyle
 from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 
-__all__ = ["DataSettings", "LanguageModelRecipe", "NetworkSettings"]
+__all__ = ["DataSettings", "LanguageModelRecipe", "NetworkSettings", "TextData"]
 
 
-class DataSettings(CorpusOrFiles):
-    """The training data of a language model."""
+class TextData(CorpusOrFiles):
+    """The texts that a language model is trained on."""
 
-    searchable = ("batch_tokens", "stream_steps")
     held_out_unit: ClassVar[str] = "lines"
 
     column: str = "text"
     """The corpus column that holds the text; own files have no columns."""
-    style: WordStyle = "words"
-    """`words` splits punctuation off; `whitespace` for a corpus that is tokenized already."""
-    lowercase: bool = True
-    """Whether the vocabulary ignores case."""
-    min_count: PositiveInt = 1
-    """Rarer words are `<unk>`."""
     deduplicate: bool = False
     """Whether repeated training sentences count once (development and test data are never touched)."""
     context: Literal["sentence", "stream"] = "sentence"
-    """`sentence`: each line starts from the initial state. `stream`: the state carries over from line to line, as PTB
-    is read."""
-    batch_tokens: PositiveInt = 2048
-    """Positions a batch, padding included."""
-    stream_steps: PositiveInt = 35
-    """Steps of back-propagation through time with `context: stream`."""
+    """Whether each line is a text, or all of them are one."""
 
     @model_validator(mode="after")
     def _columns_of_a_corpus(self) -> Self:
         if self.files is not None and self.column != "text":
             raise ValueError("column: own files are plain text, without columns")
         return self
-
-    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        if self.context == "sentence":
-            yield ("stream_steps",), "with context: sentence"
 
     def _held_out_part(self, split: Split) -> str:
         if self.context == "sentence":
@@ -54,6 +38,30 @@ class DataSettings(CorpusOrFiles):
         before = " before those of the test split" if split == "dev" and self.files.test is None else ""
         part = f"the last 1/{HELD_OUT_SHARE} of the {self.held_out_unit} in {self.files.train}{before}"
         return f"{part}, at most {HELD_OUT_MOST}, are held out for it, in one piece"
+
+
+class DataSettings(TextData):
+    """The training data of a language model."""
+
+    searchable = ("batch_tokens", "stream_steps")
+
+    style: WordStyle = "words"
+    """`words` splits punctuation off; `whitespace` for a corpus that is tokenized already."""
+    lowercase: bool = True
+    """Whether the vocabulary ignores case."""
+    min_count: PositiveInt = 1
+    """Rarer words are `<unk>`."""
+    context: Literal["sentence", "stream"] = "sentence"
+    """`sentence`: each line starts from the initial state. `stream`: the state carries over from line to line, as PTB
+    is read."""
+    batch_tokens: PositiveInt = 2048
+    """Positions a batch, padding included."""
+    stream_steps: PositiveInt = 35
+    """Steps of back-propagation through time with `context: stream`."""
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.context == "sentence":
+            yield ("stream_steps",), "with context: sentence"
 
 
 class NetworkSettings(Settings):

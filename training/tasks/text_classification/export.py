@@ -22,7 +22,7 @@ from training.bundling.disentangled import relative_layers
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import random_sequences
 from training.bundling.model_card import Card
-from training.bundling.operators import attend, attend_some
+from training.networks.operators import attend, attend_some
 from training.bundling.quantize import quantize_int8_static
 from training.bundling.task_export import TOKENIZER, vocabulary_section
 from training.bundling.topk import top_k

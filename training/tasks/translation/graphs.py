@@ -17,7 +17,7 @@ from torch.nn import functional
 from training.bundling.attention import KeyValue, projections, scaled_query
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import ExportGraph
-from training.bundling.operators import attend, attend_some, slot_indices, write_slots
+from training.networks.operators import attend, attend_some, slot_indices, write_slots
 from training.bundling.topk import top_k
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel

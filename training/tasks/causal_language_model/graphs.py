@@ -12,15 +12,24 @@ texts, `V` tokens of the vocabulary, `m` groups of tokens, `d` hidden size, `L` 
 """
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from training.bundling.graphs import ExportGraph, contract
 from training.bundling.topk import top_k
-from training.importing.causal_transformer import CausalHead, CausalTransformer
+from training.networks.causal_transformer import CausalTransformer
 
-__all__ = ["PredictGraph", "ReadGraph", "causal_graphs"]
+__all__ = ["Head", "PredictGraph", "ReadGraph", "causal_graphs"]
+
+
+class Head(Protocol):
+    """An output layer, a module: that of an imported model, or the folded one of a trained model."""
+
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """Return the finite log-probabilities of all tokens: hidden `[N, d]` -> `[N, V]`."""
+        ...
 
 
 class ReadGraph(nn.Module):
@@ -46,7 +55,7 @@ class ReadGraph(nn.Module):
 class PredictGraph(nn.Module):
     """Computes the distribution of the next token from hidden states, and what is asked of it."""
 
-    def __init__(self, head: CausalHead) -> None:
+    def __init__(self, head: Head) -> None:
         super().__init__()
         self.head = head
 
@@ -57,9 +66,8 @@ class PredictGraph(nn.Module):
         most probable token, entropy `[N]` in nats, log-probabilities and ids of the k most probable tokens, two of
         `[N, k]`, log-probabilities of the groups, `[N, m]`, and of all tokens, `[N, V]`.
         """
-        scores = self.head(hidden)
-        log_probabilities = scores - scores.logsumexp(-1, keepdim=True)
-        chosen = log_probabilities.flatten().index_select(0, rows * scores.shape[1] + targets)
+        log_probabilities = self.head.log_prob(hidden)
+        chosen = log_probabilities.flatten().index_select(0, rows * log_probabilities.shape[1] + targets)
         ranks = 1 + (log_probabilities.index_select(0, rows) > chosen[:, None]).long().sum(-1)
         probabilities = log_probabilities.exp()
         entropy = -(probabilities * log_probabilities).sum(-1)
@@ -67,7 +75,7 @@ class PredictGraph(nn.Module):
         return chosen, ranks, entropy, values, ids, (probabilities @ groups).log(), log_probabilities
 
 
-def causal_graphs(network: CausalTransformer, head: CausalHead) -> Mapping[str, ExportGraph]:
+def causal_graphs(network: CausalTransformer, head: Head) -> Mapping[str, ExportGraph]:
     """Return the graphs `read` and `predict` of a model."""
     settings, generator = network.settings, torch.Generator().manual_seed(0)
     hidden, width, vocabulary = settings.hidden_size, settings.key_value_heads * settings.head_size, settings.vocab_size

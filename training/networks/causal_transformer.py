@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.bundling.operators import attend_some
+from training.networks.dropout import Dropout
+from training.networks.operators import attend_some
 
 __all__ = [
     "ActivationName",
@@ -133,6 +134,10 @@ class CausalSettings:
     """Bound of the scores of tokens."""
     embedding_scale: float = 1.0
     """Factor of the tokens' vectors."""
+    attention_scale: float = 1.0
+    """Factor of queries; 1 for models whose weights or norms scale them."""
+    dropout: float = 0.0
+    """In training, of the tokens' vectors and of what attention and feed-forward network add to them."""
 
 
 def soft_capped(scores: Tensor, cap: float | None) -> Tensor:
@@ -176,7 +181,7 @@ class Attended:
 
 
 class CausalAttention(nn.Module):
-    """Attention of each token to itself and tokens before it. Queries come scaled from their projection or norm.
+    """Attention of each token to itself and tokens before it.
 
     Several heads share keys and values where there are fewer key-value heads (Ainslie et al. 2023).
     """
@@ -211,12 +216,16 @@ class CausalAttention(nn.Module):
             self._rotated(norm(project(hidden).unflatten(-1, (-1, settings.head_size))), attended.angles).flatten(2)
             for project, norm in ((self.query, self.query_norm), (self.key, self.key_norm))
         )
+        if settings.attention_scale != 1.0:
+            query = query * settings.attention_scale
         own = key, self.value(hidden)
         keys, values = own if attended.prefix is None else map(_joined, attended.prefix, own)
         if settings.key_value_heads < settings.heads:
             times = settings.heads // settings.key_value_heads
             keys, values = (_repeated(each, settings.head_size, times) for each in (keys, values))
-        if settings.attention_softcap is None:
+        if settings.attention_softcap is None and self.training:
+            mixed = _fused_attention(query, keys, values, attended.bias, settings.heads)
+        elif settings.attention_softcap is None:
             mixed = attend_some(query, keys, values, attended.bias, settings.heads)
         else:
             query, keys, values = (
@@ -237,6 +246,19 @@ class CausalAttention(nn.Module):
         first, second, rest = vectors.split([half, half, vectors.shape[-1] - rotary.size], dim=-1)
         parts = [first * cosine - second * sine, second * cosine + first * sine]
         return torch.cat([*parts, rest] if rotary.size < vectors.shape[-1] else parts, dim=-1)
+
+
+def _fused_attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, heads: int) -> Tensor:
+    """Return the same as `attend_some` by a kernel that keeps no scores: three of `[B, T, d]` -> `[B, T, d]`."""
+    query, keys, values = (each.unflatten(-1, (heads, -1)).transpose(1, 2) for each in (query, keys, values))
+    attend = functional.scaled_dot_product_attention
+    if torch.is_autocast_enabled("cpu"):
+        # The backward pass with bfloat16 takes several times as long as with float32, also where it is native.
+        with torch.autocast("cpu", enabled=False):
+            mixed = attend(query.float(), keys.float(), values.float(), attn_mask=bias, scale=1.0)
+    else:
+        mixed = attend(query, keys, values, attn_mask=bias.to(query.dtype), scale=1.0)
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def _joined(prefix: Tensor, own: Tensor) -> Tensor:
@@ -282,14 +304,15 @@ class CausalLayer(nn.Module):
         self.feed_forward_norm = _norm(settings, settings.hidden_size)
         after = [_norm(settings, settings.hidden_size) if settings.output_norms else nn.Identity() for _ in range(2)]
         self.attention_output_norm, self.feed_forward_output_norm = after
+        self.dropout = Dropout(settings.dropout)
         self._parallel = settings.parallel
 
     def forward(self, hidden: Tensor, given: Attended) -> tuple[Tensor, KeysValues]:
         """hidden `[B, T, d]` -> `[B, T, d]`, and the keys and values of these tokens."""
         attended, keys_values = self.attention(self.attention_norm(hidden), given)
-        attended = self.attention_output_norm(attended)
+        attended = self.dropout(self.attention_output_norm(attended))
         read = hidden if self._parallel else hidden + attended
-        fed = self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(read)))
+        fed = self.dropout(self.feed_forward_output_norm(self.feed_forward(self.feed_forward_norm(read))))
         output: Tensor = read + fed + attended if self._parallel else read + fed
         return output, keys_values
 
@@ -305,6 +328,7 @@ class CausalTransformer(nn.Module):
         self.positions = nn.Embedding(settings.positions, settings.hidden_size) if learned else None
         self.layers = nn.ModuleList(CausalLayer(settings, layer) for layer in settings.layers)
         self.norm = _norm(settings, settings.hidden_size)
+        self.dropout = Dropout(settings.dropout)
 
     def decoder_layers(self) -> Iterator[CausalLayer]:
         """Yield the layers, first to last."""
@@ -312,13 +336,18 @@ class CausalTransformer(nn.Module):
             assert isinstance(layer, CausalLayer)
             yield layer
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, places: Tensor | None = None, texts: Tensor | None = None) -> Tensor:
         """tokens `[B, T]` -> hidden states `[B, T, d]`; that of a token is computed from it and those before it.
 
-        Tokens behind the end of a text in a padded batch come after all of the text, so that it never sees them.
+        Where a row holds several texts, `texts` `[B, T]` has the number of each token's text, whose other tokens alone
+        it attends to, and `places` `[B, T]` has its position there. Tokens behind the end of a text in a padded batch
+        come after all of the text, so that it never sees them.
         """
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        return self.read(tokens, places[None], (places[:, None] >= places)[None])[0]
+        counted = torch.arange(tokens.shape[1], device=tokens.device)
+        visible = (counted[:, None] >= counted)[None]
+        if texts is not None:
+            visible = visible & (texts[:, :, None] == texts[:, None])
+        return self.read(tokens, counted[None] if places is None else places, visible)[0]
 
     def read(
         self, tokens: Tensor, positions: Tensor, visible: Tensor, prefix: Tensor | None = None
@@ -345,6 +374,7 @@ class CausalTransformer(nn.Module):
             hidden = hidden * self.settings.embedding_scale
         if self.positions is not None:
             hidden = hidden + self.positions(positions)
+        hidden = self.dropout(hidden)
         found = []
         for index, (layer, settings) in enumerate(zip(self.decoder_layers(), self.settings.layers, strict=True)):
             given = None if prefix is None else (prefix[index, 0], prefix[index, 1])
@@ -366,3 +396,9 @@ class CausalHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """hidden states `[N, d]` -> scores `[N, V]`."""
         return soft_capped(self.linear(hidden), self._cap)
+
+    def log_prob(self, hidden: Tensor) -> Tensor:
+        """hidden states `[N, d]` -> log-probabilities `[N, V]`."""
+        scores = self(hidden)
+        log_probabilities: Tensor = scores - scores.logsumexp(-1, keepdim=True)
+        return log_probabilities

@@ -1,0 +1,64 @@
+"""The texts that a causal language model is trained and measured on: lines, or documents of several lines."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from training.data.window_batching import EncodedTexts
+from training.tasks.causal_language_model.settings import CausalDataSettings
+from training.tasks.language_model.reading import iterate_texts
+
+__all__ = ["documents", "encoded_texts", "joined_tokens", "text_parts"]
+
+
+def text_parts(data: CausalDataSettings, split: str, data_dir: Path) -> Iterator[str]:
+    """Yield the lines of a split without blank ones, with their line feeds where they are parts of documents."""
+    end = "\n" if data.context == "stream" else ""
+    for line in iterate_texts(data, split, data_dir):
+        if stripped := line.strip():
+            yield stripped + end
+
+
+def documents(data: CausalDataSettings, split: str, data_dir: Path) -> Iterator[list[str]]:
+    """Yield the parts of each text: one, or the lines of a document, each of which ends with a line feed."""
+    parts = text_parts(data, split, data_dir)
+    if data.context == "sentence":
+        yield from ([part] for part in parts)
+        return
+    starts = None if data.document_start is None else re.compile(data.document_start)
+    lines: list[str] = []
+    for line in parts:
+        if lines and starts is not None and starts.match(line.rstrip("\n")):
+            yield lines
+            lines = []
+        lines.append(line)
+    if lines:
+        yield lines
+
+
+def joined_tokens(encode: Callable[[str], Sequence[int]], parts: Sequence[str]) -> list[int]:
+    """Return the tokens of a text in parts; no token of a byte-level vocabulary goes on after a line feed.
+
+    Lines are without spaces at their ends, so that the joined text has the same tokens.
+    """
+    return [token for part in parts for token in encode(part)]
+
+
+def encoded_texts(
+    data: CausalDataSettings,
+    split: str,
+    data_dir: Path,
+    encode: Callable[[str], Sequence[int]],
+    *,
+    end_id: int,
+    longest: int,
+) -> EncodedTexts:
+    """Return the tokens of the texts of a split in pieces of `longest` tokens.
+
+    Raises `ValueError` for a split without texts.
+    """
+    texts = (
+        (joined_tokens(encode, parts), sum(len(part.encode()) for part in parts))
+        for parts in documents(data, split, data_dir)
+    )
+    return EncodedTexts(texts, end_id=end_id, longest=longest)

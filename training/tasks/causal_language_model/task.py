@@ -1,0 +1,271 @@
+"""Training of causal language models: vocabulary, batches, loss, metric.
+
+Shapes: `B` windows, `T` tokens.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from models.tasks.causal_language_model import CausalLanguageModel
+from models.tasks.causal_tokenizer import CausalTokenizer
+from training.data.batching import IGNORED
+from training.data.identity import Record
+from training.data.report import Expected, Texts
+from training.data.tokenization import build_causal_tokenizer, read_causal_tokenizer
+from training.data.window_batching import EncodedTexts, WindowBatch, WindowBatches
+from training.networks.causal_language_model import TransformerLanguageModel
+from training.networks.causal_transformer import CausalTransformer
+from training.run.paths import RunPaths
+from training.tasks.causal_language_model.bits import TextBits, bits_line
+from training.tasks.causal_language_model.reading import encoded_texts, text_parts
+from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
+from training.tasks.evaluation import evaluate_examples
+from training.tasks.examples import Examples, Measurement, bits_per_byte
+from training.tasks.language_model.kneser_ney import KneserNey
+from training.tasks.language_model.reading import iterate_texts
+from training.tasks.registry import register
+from training.tasks.task import RunFiles, Task
+
+__all__ = ["CausalLanguageModelTask", "build_model"]
+
+_MOST_GRAMS = 20_000_000
+"""N-grams of the largest baseline, which take some GB and a minute."""
+
+_MEASURED_AT_ONCE = 2000
+"""Pieces of texts whose scores are held at a time while a bundle is measured."""
+
+
+def build_model(recipe: CausalLanguageModelRecipe, vocab_size: int) -> TransformerLanguageModel:
+    """Return the network and output layer of a recipe, with fresh parameters."""
+    network = CausalTransformer(recipe.network.of_vocabulary(vocab_size))
+    layer = recipe.output_layer.build(vocab_size, recipe.network.hidden_size)
+    return TransformerLanguageModel(network, layer, tied=recipe.network.tied)
+
+
+@register("causal-language-model")
+class CausalLanguageModelTask(Task[WindowBatch]):
+    """Learns the next subword token at each position; is selected by bits per byte."""
+
+    recipe_type = CausalLanguageModelRecipe
+    metric = "bits_per_byte"
+    """Metric that models are selected by; that of a layer with probabilities of 0 has another name, see `metric_of`."""
+    maximize = False
+    outputs = "tokens"
+    recipe: CausalLanguageModelRecipe
+    model: TransformerLanguageModel
+
+    def __init__(
+        self, recipe: CausalLanguageModelRecipe, tokenizer: CausalTokenizer, data_dir: Path, device: torch.device
+    ) -> None:
+        super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
+        self.tokenizer = tokenizer
+        self.metric = self.metric_of(recipe)
+        self._train_texts: EncodedTexts | None = None
+
+    @classmethod
+    def metric_of(cls, recipe: CausalLanguageModelRecipe) -> str:
+        """Return the name of the metric, in which the log-probability of a token is never infinite.
+
+        With `sparse_k` it is that of the plain softmax of the same scores; with another `alpha` than 1 minus the loss,
+        which is comparable between layers of this alpha.
+        """
+        if recipe.output_layer.alpha != 1.0:
+            return "loss_bits_per_byte"
+        return "bits_per_byte" if recipe.output_layer.sparse_k is None else "plain_softmax_bits_per_byte"
+
+    @classmethod
+    def prepare(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
+        return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+
+    @staticmethod
+    def build_tokenizer(recipe: CausalLanguageModelRecipe, data_dir: Path) -> CausalTokenizer:
+        """Return the vocabulary of the recipe's training split."""
+        return build_causal_tokenizer(text_parts(recipe.data, "train", data_dir), vocab_size=recipe.data.vocab_size)
+
+    @classmethod
+    def records(cls, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path) -> Iterator[Record]:
+        return (((), text) for text in iterate_texts(recipe.data, split, data_dir))
+
+    @classmethod
+    def expected(cls, recipe: CausalLanguageModelRecipe) -> Expected:
+        return Expected(apart=recipe.data.context == "sentence")
+
+    @classmethod
+    def texts(cls, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path, most: int) -> Texts:
+        return Texts(columns={"text": list(itertools.islice(iterate_texts(recipe.data, split, data_dir), most))})
+
+    @classmethod
+    def open(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
+        return cls(recipe, read_causal_tokenizer(run.tokenizer), data_dir, device)
+
+    def initialize(self) -> None:
+        """Start the bias, if there is one, at the logarithms of the tokens' frequencies."""
+        bias = self.model.output_layer.bias
+        if bias is None:
+            return
+        counts = 1.0 + torch.from_numpy(self._encoded("train").pieces.counts(len(bias))).double()
+        with torch.no_grad():
+            bias.copy_((counts / counts.sum()).log())
+
+    def _encoded(self, split: str) -> EncodedTexts:
+        """Return the token ids of a split; those of the training split are computed once, which can take minutes."""
+        if split == "train" and self._train_texts is not None:
+            return self._train_texts
+        found = encoded_texts(
+            self.recipe.data,
+            split,
+            self.data_dir,
+            self.tokenizer.encode,
+            end_id=self.tokenizer.end_id,
+            longest=self.recipe.longest_piece,
+        )
+        if split == "train":
+            self._train_texts = found
+        return found
+
+    def token_count(self, split: str) -> int:
+        """Return the number of tokens, ends of texts included."""
+        return len(self._encoded(split).pieces.tokens)
+
+    def batches(self, split: str) -> WindowBatches:
+        """Return the batches of a split; training batches are shuffled by the recipe's seed.
+
+        Pieces of documents share windows in training; evaluation has a window for each piece.
+        """
+        recipe, train = self.recipe, split == "train"
+        return WindowBatches(
+            self._encoded(split),
+            batch_tokens=recipe.data.batch_tokens,
+            window=recipe.longest_piece if train and recipe.data.context == "stream" else None,
+            seed=recipe.seed if train else None,
+        )
+
+    def baselines(self) -> Mapping[str, Callable[[str], float]]:
+        """Return n-gram models of tokens with modified Kneser-Ney smoothing, of one token and of five."""
+        if self.model.output_layer.has_zeros:
+            return {}  # models with probabilities of 0 are selected by another metric
+        end_id, size = self.tokenizer.end_id, self.tokenizer.vocab_size
+
+        def metric(order: int) -> Callable[[str], float]:
+            model = KneserNey(_whole_texts(self._encoded("train")), order=order, vocab_size=size, end_id=end_id)
+
+            def measured(split: str) -> float:
+                encoded = self._encoded(split)
+                total = math.fsum(float(model.log_probs(text).sum()) for text in _whole_texts(encoded))
+                return TextBits(total, len(encoded.pieces.tokens), int(encoded.sizes.sum())).value
+
+            return measured
+
+        tokens = self.token_count("train")
+        orders = {"unigram": 1, "Kneser-Ney 5-gram": 5}
+        return {name: metric(order) for name, order in orders.items() if tokens * order <= _MOST_GRAMS}
+
+    def loss(self, batch: WindowBatch) -> tuple[Tensor, int]:
+        """Return the summed loss over the batch's targets and their number."""
+        hidden, targets = self.context_vectors(batch)
+        return self.model.output_layer.loss(hidden, targets), targets.shape[0]
+
+    def context_vectors(self, batch: WindowBatch) -> tuple[Tensor, Tensor]:
+        """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target."""
+        batch = batch.to(self.device)
+        outputs = self.model(batch.inputs, batch.places, batch.texts)
+        valid = batch.targets != IGNORED
+        return outputs[valid], batch.targets[valid]
+
+    def evaluate(self, batches: WindowBatches) -> TextBits:
+        """Return the bits per byte on a split, dropout and label smoothing off."""
+        windows = evaluate_examples(self.model, batches, self._window_sums, self.group)
+        encoded = batches.encoded
+        total = math.fsum(windows)
+        return TextBits(total, len(encoded.pieces.tokens), int(encoded.sizes.sum()))
+
+    def _window_sums(self, batch: WindowBatch) -> list[float]:
+        """Return the log-probability of each window, `[B]`; see `metric_of`."""
+        layer = self.model.output_layer
+        hidden, targets = self.context_vectors(batch)
+        if layer.alpha != 1.0:
+            found = -layer.loss(hidden, targets, reduction="none", label_smoothing=0.0)
+        else:
+            found = layer.target_log_prob(hidden, targets, sparse=False)
+        parts = found.double().cpu().split((batch.targets != IGNORED).sum(1).tolist())
+        return [float(part.sum()) for part in parts]
+
+    def measure(self, split: str) -> Measurement:
+        """Return bits per byte and perplexity, and log-probability and bytes of each text."""
+        encoded = self._encoded(split)
+        batches = WindowBatches(encoded, batch_tokens=self.recipe.data.batch_tokens)
+        examples = _text_examples(encoded, evaluate_examples(self.model, batches, self._window_sums))
+        result = TextBits(float(examples.statistics[:, 0].sum()), len(encoded.pieces.tokens), int(encoded.sizes.sum()))
+        return Measurement({self.metric: result.value, "perplexity": result.perplexity}, examples)
+
+    def report(self, split: str) -> list[str]:
+        return [bits_line(self.metric, self.evaluate(self.batches(split)))]
+
+    @classmethod
+    def measure_bundle(
+        cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path
+    ) -> dict[str, float]:
+        result = _bundle_bits(*_bundle_scores(model, recipe, split, data_dir))
+        values = {"bits_per_byte": result.value, "perplexity": result.perplexity}
+        return {metric: value for metric, value in values.items() if math.isfinite(value)}
+
+    @classmethod
+    def bundle_examples(
+        cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path
+    ) -> Examples:
+        return _text_examples(*_bundle_scores(model, recipe, split, data_dir))
+
+    @classmethod
+    def report_bundle(
+        cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path
+    ) -> list[str]:
+        return [bits_line("bits_per_byte", _bundle_bits(*_bundle_scores(model, recipe, split, data_dir)))]
+
+
+def _whole_texts(encoded: EncodedTexts) -> Iterator[list[int]]:
+    """Yield the tokens of each text, its pieces joined, without the end."""
+    owned = zip(encoded.owners.tolist(), encoded.pieces, strict=True)
+    for _, own in itertools.groupby(owned, key=lambda each: each[0]):
+        yield [int(token) for _, piece in own for token in piece][:-1]
+
+
+def _text_examples(encoded: EncodedTexts, sums: Iterable[float]) -> Examples:
+    """Return log-probability and bytes of each text; `sums` are the log-probabilities of the pieces."""
+    totals = np.bincount(encoded.owners, weights=np.array(list(sums)), minlength=len(encoded.sizes))
+    return Examples(np.stack([totals, encoded.sizes.astype(np.float64)], axis=1), bits_per_byte)
+
+
+def _bundle_scores(
+    model: CausalLanguageModel, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path
+) -> tuple[EncodedTexts, list[float]]:
+    """Return the texts of a split in pieces that the bundle reads, and the log-probabilities of the pieces.
+
+    They are those of the code that serves the bundle, given the tokens and the end, which it scores like any token.
+    """
+    config = model.config
+    encoded = encoded_texts(
+        recipe.data,
+        split,
+        data_dir,
+        model._tokenizer.encode,
+        end_id=config.special_tokens.end,
+        longest=config.limits.max_tokens,
+    )
+    sums: list[float] = []
+    for first in range(0, len(encoded.pieces), _MEASURED_AT_ONCE):
+        queries = [
+            model.score_token_query(piece.tolist()) for piece in encoded.pieces[first : first + _MEASURED_AT_ONCE]
+        ]
+        sums += (result.log_probability for result in model.run_score(queries))
+    return encoded, sums
+
+
+def _bundle_bits(encoded: EncodedTexts, sums: Iterable[float]) -> TextBits:
+    return TextBits(math.fsum(sums), len(encoded.pieces.tokens), int(encoded.sizes.sum()))
