@@ -20,8 +20,8 @@ from onnxscript import opset18
 from models.bundle.manifest import Graph
 from training.bundling.graphs import ExportGraph
 from training.bundling.onnx_tools import keep_used_weights, quiet
-from training.networks.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 from training.networks.lstm import PADDED_LSTM
+from training.networks.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
 

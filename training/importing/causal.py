@@ -30,13 +30,13 @@ from training.bundling.quantize import quantize_int8_weights
 from training.bundling.verify import absolute_difference
 from training.data.tokenization import unknown_token
 from training.importing.causal_config import ARCHITECTURE_NAMES, CausalConfig, read_causal_config
-from training.tasks.causal_language_model.graphs import causal_graphs
-from training.networks.causal_transformer import CausalHead, CausalTransformer
 from training.importing.causal_weights import read_causal_weights
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer, ImportOptions, need, register
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import TOKENIZER, reference_tokenizer
+from training.networks.causal_transformer import CausalHead, CausalTransformer
+from training.tasks.causal_language_model.graphs import causal_graphs
 
 __all__ = ["CausalImporter"]
 

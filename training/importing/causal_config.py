@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from training.networks.causal_transformer import ActivationName, CausalSettings, LayerSettings, Llama3Scaling, Rotary
 from training.importing.errors import ImportRefused, described
 from training.importing.source import CONFIG
+from training.networks.causal_transformer import ActivationName, CausalSettings, LayerSettings, Llama3Scaling, Rotary
 
 __all__ = ["ARCHITECTURE_NAMES", "CausalConfig", "read_causal_config"]
 

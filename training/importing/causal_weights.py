@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from training.importing.causal_config import CausalConfig
-from training.networks.causal_transformer import CausalHead, CausalLayer, CausalSettings, CausalTransformer
 from training.importing.errors import ImportRefused
 from training.importing.weights import NamedWeights
+from training.networks.causal_transformer import CausalHead, CausalLayer, CausalSettings, CausalTransformer
 
 __all__ = ["read_causal_weights"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from training.bundling.disentangled import RelativeScores
-from training.networks.operators import attend_some
 from training.networks.disentangled import distance_buckets
+from training.networks.operators import attend_some
 
 __all__ = ["DisentangledAttention"]
 

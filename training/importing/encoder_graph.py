@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.networks.operators import attend
 from training.bundling.topk import top_k
 from training.importing.disentangled import DisentangledAttention
 from training.importing.importer import need
+from training.networks.operators import attend
 
 __all__ = ["ClassifyEncoderGraph", "log_probabilities", "top_classes"]
 

@@ -14,7 +14,7 @@ __all__ = ["TransformerLanguageModel"]
 
 
 class TransformerLanguageModel(SoftmaxModel):
-    """The tokens' vectors are the rows of the output layer's projection matrix (tied; Press and Wolf 2017), or untied."""
+    """Token vectors are the rows of the output layer's projection matrix (tied; Press and Wolf 2017), or untied."""
 
     def __init__(self, network: CausalTransformer, output_layer: GeneralizedSoftmax, *, tied: bool = True) -> None:
         """Matrices that add to the residual stream start smaller by the root of their number (Radford et al. 2019)."""

@@ -86,6 +86,6 @@ class CausalLanguageModelExport(TaskExport):
             f"bytes are not\ncounted. Texts of more than {config.limits.max_tokens} tokens are read in pieces, each "
             "after the start token.",
             columns={"bits_per_byte": "bits per byte", "perplexity": "perplexity"},
-            references={"bits_per_byte": None, "perplexity": None},
+            references={"bits_per_byte": None},
             digits=3,
         )

@@ -22,10 +22,10 @@ from training.bundling.disentangled import relative_layers
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import random_sequences
 from training.bundling.model_card import Card
-from training.networks.operators import attend, attend_some
 from training.bundling.quantize import quantize_int8_static
 from training.bundling.task_export import TOKENIZER, vocabulary_section
 from training.bundling.topk import top_k
+from training.networks.operators import attend, attend_some
 from training.networks.text_classifier import TextClassifier, pooled
 from training.networks.transformer import padding_mask
 from training.tasks.classification import label_file

@@ -15,9 +15,9 @@ from torch.nn import functional
 from training.bundling.attention import projections
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import ExportGraph
-from training.networks.operators import attend, slot_indices, write_slots
 from training.bundling.topk import top_k
 from training.networks.generation_model import GenerationModel
+from training.networks.operators import attend, slot_indices, write_slots
 from training.tasks.sequence_graphs import sequence_graphs
 
 __all__ = ["GenerationStepGraph", "ReadingGraph", "generation_graphs"]

@@ -17,8 +17,8 @@ from torch.nn import functional
 from training.bundling.attention import KeyValue, projections, scaled_query
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import ExportGraph
-from training.networks.operators import attend, attend_some, slot_indices, write_slots
 from training.bundling.topk import top_k
+from training.networks.operators import attend, attend_some, slot_indices, write_slots
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.tasks.sequence_graphs import sequence_graphs
