@@ -155,7 +155,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         self, manifest: BundleManifest[CausalLanguageModelConfig], tokenizer: CausalTokenizer, backend: Backend
     ) -> None:
         super().__init__(manifest, backend)
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
+        """Makes tokens of texts."""
         self._limit = TextLimit(self.config.limits.max_tokens)
         self.longest_input = self._limit.max_tokens
         special = self.config.special_tokens
@@ -168,7 +169,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         """Tokens that have a probability."""
         self.most_words: int = self.vocab_size
         """Tokens that a result may have."""
-        self._run_positions = max(1, _RUN_BYTES // (4 * self.vocab_size))
+        scores = 4 * self.vocab_size * len(manifest.softmax.kernels)
+        self._run_positions = max(1, _RUN_BYTES // scores)
         self._paths: PrefixCache[ReadPath] | None = None
         self._on_lookup: Callable[[bool], object] = bool
         self.cache_salt = ""
@@ -210,7 +212,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def _words(self) -> WordVocabulary:
         """What the tokens do to words; runs of punctuation marks are words, too."""
         boundaries = WordBoundaries(punctuation=PUNCTUATION)
-        return WordVocabulary(self._tokenizer.pieces(self.vocab_size), boundaries)
+        return WordVocabulary(self.tokenizer.pieces(self.vocab_size), boundaries)
 
     @cached_property
     def _word_groups(self) -> Array:
@@ -262,7 +264,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         """Check and tokenize one context; see `next_words`."""
         top_k, keep, words = checked_top_k(top_k, self.most_words), tail if truncate else None, unit != "token"
         text = self._limit.characters(context.rstrip(_WHITE_SPACE) if words else context, keep)
-        ids, spans = self._tokenizer.split(text)
+        ids, spans = self.tokenizer.split(text)
         kept, places = self._limit.tokens(ids, keep), spans if keep is None else keep(spans, self._limit.max_tokens)
         read = (*self._before, *kept)
         if not read:
@@ -270,7 +272,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         unknown = tuple(
             text[start:end]
             for token, (start, end) in zip(kept, places, strict=True)
-            if self._tokenizer.is_unknown(token)
+            if self.tokenizer.is_unknown(token)
         )
         left_out = self._limit.left_out(context, ids)
         return NextTokensQuery(context, read, top_k, unknown, left_out, words, self.cache_salt)
@@ -280,7 +282,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     ) -> ScoreTextQuery:
         """Check and tokenize one text; see `score`."""
         keep = head if truncate else None
-        ids, spans = self._tokenizer.split(self._limit.characters(text, keep))
+        ids, spans = self.tokenizer.split(self._limit.characters(text, keep))
         kept = self._limit.tokens(ids, keep)
         words, spans = unit == "word", spans[: len(kept)]
         if words:
@@ -318,7 +320,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         they are. Raises `TextTooLongError`, and `QueryError` for an id outside the vocabulary.
         """
         if isinstance(prompt, str):
-            ids = self._limit.tokens(self._tokenizer.split(self._limit.characters(prompt, None))[0], None)
+            ids = self._limit.tokens(self.tokenizer.split(self._limit.characters(prompt, None))[0], None)
             tokens, text = [*(self._before if self.puts_start else ()), *ids], prompt
         else:
             tokens, text = list(self._limit.ids(prompt, self.vocab_size)) if prompt else [], ""
@@ -330,11 +332,11 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         With `special`, the start token precedes it where the tokenizer puts it there. Raises `TextTooLongError`.
         """
         read = self._limit.characters(text, None)
-        return list(self._limit.tokens(self._tokenizer.with_special(read, added=special), None))
+        return list(self._limit.tokens(self.tokenizer.with_special(read, added=special), None))
 
     def spelled(self, ids: Sequence[int]) -> list[str]:
         """Return the texts of tokens, as results have them; raises `QueryError` for an id outside of the vocabulary."""
-        return list(map(self._tokenizer.text, checked_ids(ids, self.vocab_size)))
+        return list(map(self.tokenizer.text, checked_ids(ids, self.vocab_size)))
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of the text of a token; none for special tokens."""
@@ -389,9 +391,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             raise QueryError(str(error)) from error
         words = [SpelledWord(each.word, each.probability, each.upper_bound, False) for each in found.words]
         if found.end > 0:
-            words.append(
-                SpelledWord(self._tokenizer.text(self._end), found.end, min(1.0, found.end + found.left), True)
-            )
+            words.append(SpelledWord(self.tokenizer.text(self._end), found.end, min(1.0, found.end + found.left), True))
         words.sort(key=lambda each: -each.probability)
         return NextSubwords(
             query.context, tuple(words[: query.top_k]), query.unknown, found.left, found.certain, query.truncated
@@ -481,9 +481,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             before = int(places[place - 1]) if explained else 0
             tokens.append(
                 ScoredToken(
-                    self._tokenizer.text(token),
+                    self.tokenizer.text(token),
                     values[place] if scored else None,
-                    self._tokenizer.is_unknown(token),
+                    self.tokenizer.is_unknown(token),
                     start,
                     end,
                     int(found.ranks[places[place]]) if explained else None,
@@ -523,7 +523,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
     def _tokens(self, values: Array, ids: Array, top_k: int) -> tuple[NextToken, ...]:
         best = zip(ids[:top_k].tolist(), values[:top_k].tolist(), strict=True)
-        return tuple(NextToken(self._tokenizer.text(token), token, value, token == self._end) for token, value in best)
+        return tuple(NextToken(self.tokenizer.text(token), token, value, token == self._end) for token, value in best)
 
     def _predictions(self, tree: TokenTree, nodes: Array, asked: _Asked) -> _Predictions:
         """Read nodes of a tree, in order and with each node those before it; return what follows them."""

@@ -231,7 +231,7 @@ def vocabularies(loaded: dict[str, CausalLanguageModel]) -> dict[str, WordVocabu
     boundaries = WordBoundaries(punctuation=PUNCTUATION)
     made = {}
     for name, model in loaded.items():
-        tokenizer = model._tokenizer
+        tokenizer = model.tokenizer
         special = {*range(3 if name == LLAMA else 1), *range(tokenizer.vocab_size, 408)}
         pieces = [None if token in special else tokenizer.word(token) for token in range(408)]
         make = WordVocabulary.of_sentence_pieces if name == LLAMA else WordVocabulary.of_byte_level

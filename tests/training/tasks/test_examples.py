@@ -7,7 +7,7 @@ from training.tasks.examples import Examples, bits_per_byte, f1, mean, perplexit
 
 
 def test_metrics_by_hand() -> None:
-    """3 of 4 right, and 1 of 2; probabilities 1/2 and 1/8, and 1; 1/64 for 3 bytes; 2 of 3 predicted, 4 true classes."""
+    """3 of 4 right, 1 of 2; probabilities 1/2 and 1/8, and 1; 1/64 for 3 bytes; 2 of 3 predicted, 4 true classes."""
     assert mean(np.array([[3.0, 4.0], [1.0, 2.0]])) == pytest.approx([0.75, 0.5])
     assert perplexity(np.array([[np.log(1 / 16), 2.0], [0.0, 1.0]])) == pytest.approx([4.0, 1.0])
     assert bits_per_byte(np.array([[np.log(1 / 64), 3.0]])) == pytest.approx([2.0])

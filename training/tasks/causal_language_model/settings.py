@@ -66,8 +66,8 @@ class CausalNetworkSettings(Settings):
     key_value_heads: PositiveInt | None = None
     """Heads of keys and values, each of which serves several heads (Ainslie et al. 2023); `heads` without it."""
     positions: Annotated[int, Field(ge=2)] = 256
-    """The longest text in tokens, the start included; longer ones are cut. The exported model accepts texts of one token
-    less, or of `export.max_tokens` where that is less."""
+    """The longest text in tokens, the start included; longer ones are cut. The exported model accepts texts of one
+    token less, or of `export.max_tokens` where that is less."""
     dropout: Fraction = 0.1
     """On the tokens' vectors and on the outputs of attention and feed-forward networks."""
     tied: bool = True

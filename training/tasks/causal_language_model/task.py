@@ -254,7 +254,7 @@ def _bundle_scores(
         recipe.data,
         split,
         data_dir,
-        model._tokenizer.encode,
+        model.tokenizer.encode,
         end_id=config.special_tokens.end,
         longest=config.limits.max_tokens,
     )

@@ -11,6 +11,7 @@ import torch
 
 from models.store import load_bundle
 from models.tasks.causal_language_model import CausalLanguageModel
+from models.tasks.causal_results import NextTokens
 from tests.training.tasks.causal_language_model.conftest import RECIPE
 from training.bundling.verify import TOLERANCE, ExportError
 from training.recipe.loading import parse_recipe
@@ -74,7 +75,8 @@ def test_the_bundle_computes_what_the_model_computes(
     model = load_bundle(written.path, threads=1)
     assert isinstance(model, CausalLanguageModel)
     size = task.tokenizer.vocab_size
-    for text, score, words in zip(TEXTS, model.score(TEXTS), model.next_words(TEXTS, size), strict=True):
+    for text, score, words in zip(TEXTS, model.score(TEXTS), model.next_words(TEXTS, size, unit="token"), strict=True):
+        assert isinstance(words, NextTokens)
         tokens = task.tokenizer.encode(text)
         expected = _log_probabilities(task, tokens)
         values = [each.log_probability for each in score.tokens]
@@ -82,7 +84,7 @@ def test_the_bundle_computes_what_the_model_computes(
         found = {each.token: each.log_probability for each in words.words}
         assert [found[token] for token in range(size)] == pytest.approx(expected[-1].tolist(), abs=1e-4)
         assert sum(map(math.exp, found.values())) == pytest.approx(1, abs=1e-4)
-    assert [each.sentence_end for each in model.next_words(["acht neun"], size)[0].words].count(True) == 1
+    assert [each.sentence_end for each in model.next_words(["acht neun"], size, unit="token")[0].words].count(True) == 1
     measured = {(each.split, each.metric): each.value for each in written.manifest.quality}
     for metric, value in task.measure("test").metrics.items():
         assert measured["test", metric] == pytest.approx(value, abs=2e-4)
