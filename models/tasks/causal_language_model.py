@@ -8,8 +8,7 @@ together are a tree, so that beginnings that they share are read once. All log-p
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
@@ -23,6 +22,7 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.next_words import next_words
 from models.decoding.token_tree import Path as ReadPath
 from models.decoding.token_tree import TokenTree, TreeReader
+from models.decoding.tree_predictions import Asked, Predictions, Predictor
 from models.decoding.word_probabilities import TokenizedText, word_begins
 from models.errors import BundleError, QueryError
 from models.operations.language import NEXT_WORD, SCORE, Unit
@@ -51,8 +51,6 @@ __all__ = ["CausalLanguageModel", "CausalLanguageModelConfig", "CausalTransforme
 
 _RUN_NODES = 512
 """A run of the network reads so many tokens at most."""
-_RUN_BYTES = 1 << 26
-"""The scores of the vocabulary that are computed at a time take so many bytes at most, or are those of one position."""
 _SEARCHED_PREFIXES = 512
 """A search for the next words looks at what follows so many beginnings of words at most."""
 _NEGLIGIBLE = 1e-5
@@ -112,34 +110,6 @@ class CausalLanguageModelConfig(TextConfig):
         return {"vocabulary": f"{self.vocab_size} subword tokens, texts of up to {self.limits.max_tokens} tokens"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is asked of the distributions in a tree."""
-
-    explain: int = 0
-    """Most probable tokens after each node, with the rank of each node and the entropy before it."""
-    groups: Array | None = None
-    """Groups of tokens whose probability to come next is asked for, `[V, m]` of 0 and 1."""
-
-
-class _Predictions:
-    """What follows the nodes of a tree. Values of nodes that were not asked for are not numbers."""
-
-    def __init__(self, nodes: int, asked: _Asked) -> None:
-        self.log_probabilities = np.full(nodes, np.nan, np.float32)
-        """Log-probability of each node after those before it, `[T]`."""
-        explained = nodes if asked.explain else 0
-        self.ranks = np.zeros(explained, np.int64)
-        """Rank of each node among the tokens there, 1 for the most probable one, `[T]`."""
-        self.entropy = np.full(explained, np.nan, np.float32)
-        """Entropy of the distribution after each node, in nats, `[T]`."""
-        self.best: dict[int, tuple[Array, Array]] = {}
-        """Log-probabilities and ids of the most probable tokens after a node, two of `[k]`."""
-        groups = 0 if asked.groups is None else asked.groups.shape[1]
-        self.groups = np.full((nodes, groups), np.nan, np.float32)
-        """Log-probability that a token of each group follows a node, `[T, m]`."""
-
-
 @register("causal-language-model")
 class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     """A loaded bundle of a causal Transformer. Safe to call from several threads.
@@ -169,8 +139,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         """Tokens that have a probability."""
         self.most_words: int = self.vocab_size
         """Tokens that a result may have."""
-        scores = 4 * self.vocab_size * len(manifest.softmax.kernels)
-        self._run_positions = max(1, _RUN_BYTES // scores)
+        components = len(manifest.softmax.kernels)
+        self._predictor = Predictor(backend, self._reader, self.vocab_size, components)
         self._paths: PrefixCache[ReadPath] | None = None
         self._on_lookup: Callable[[bool], object] = bool
         self.cache_salt = ""
@@ -207,6 +177,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def self_test(self) -> None:
         self.next_words(["a"], 1, unit="token")
         self.score(["a"])
+        _ = self._word_groups  # made now: it takes a moment
 
     @cached_property
     def _words(self) -> WordVocabulary:
@@ -237,8 +208,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
         White space at the end of a context is left out where words are asked for: they come after white space or
         punctuation. `truncate` keeps the last tokens of too long a context. Raises `QueryError` for `top_k` below 1,
-        for an empty context of a model without a start token, and for words after a context whose last word always
-        goes on, and its `TextTooLongError`.
+        and for an empty context of a model without a start token, and its `TextTooLongError`.
         """
         return self.run_next_words(
             [self.next_words_query(context, top_k, truncate=truncate, unit=unit) for context in several(contexts)]
@@ -311,7 +281,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         if not tokens:
             raise QueryError("the text is empty: it has no token to score")
         explain = min(explain, self.most_words)
-        return ScoreTextQuery(text, tuple(tokens), tuple(spans), explain, truncated, words, self._before)
+        return ScoreTextQuery(
+            text, tuple(tokens), tuple(spans), explain, truncated, words, self._before, self.cache_salt
+        )
 
     def prompt_query(self, prompt: str | Sequence[int], *, explain: int = 0) -> ScoreTextQuery:
         """Check a text to go on with, or its token ids, which may be empty.
@@ -324,7 +296,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             tokens, text = [*(self._before if self.puts_start else ()), *ids], prompt
         else:
             tokens, text = list(self._limit.ids(prompt, self.vocab_size)) if prompt else [], ""
-        return ScoreTextQuery(text, tuple(tokens), explain=min(explain, self.most_words))
+        explain = min(explain, self.most_words)
+        return ScoreTextQuery(text, tuple(tokens), explain=explain, salt=self.cache_salt)
 
     def token_ids(self, text: str, *, special: bool = False) -> list[int]:
         """Return the ids of a text in which special tokens are read where they are spelled.
@@ -349,9 +322,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return [self._next_subwords(query) if query.words else next(tokens) for query in queries]
 
     def _next_tokens(self, queries: Sequence[NextTokensQuery]) -> list[NextTokens]:
-        states = self._last_states([query.tokens for query in queries])
+        states = self._last_states([query.tokens for query in queries], [query.salt for query in queries])
         top_k, names = max(query.top_k for query in queries), ["entropy", "best_log_probabilities", "best_tokens"]
-        entropy, *best = self._predicted(states, names, top_k=top_k)
+        entropy, *best = self._predictor.outputs(states, names, top_k)
         return [
             NextTokens(
                 query.context,
@@ -363,14 +336,16 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             for row, query in enumerate(queries)
         ]
 
-    def _last_states(self, texts: Sequence[tuple[int, ...]]) -> Array:
-        """Return the hidden state after each text, `[B, d]`; none is empty."""
-        tree = TokenTree(texts)
-        last = np.array([places[-1] for places in tree.places])
-        states = np.empty((len(last), self.config.network.hidden_size), np.float32)
-        for nodes, hidden in self._reader.read(tree, np.arange(len(tree))):
-            rows = np.flatnonzero((last >= nodes[0]) & (last <= nodes[-1]))
-            states[rows] = hidden[last[rows] - nodes[0]]
+    def _last_states(self, texts: Sequence[tuple[int, ...]], salts: Sequence[str]) -> Array:
+        """Return the hidden state after each text, `[B, d]`; none is empty. Texts of one salt share beginnings."""
+        states = np.empty((len(texts), self.config.network.hidden_size), np.float32)
+        for salt in dict.fromkeys(salts):
+            same = np.array([row for row, each in enumerate(salts) if each == salt])
+            tree = TokenTree([texts[row] for row in same])
+            last = np.array([places[-1] for places in tree.places])
+            for nodes, hidden in self._reader.read(tree, np.arange(len(tree))):
+                found = np.flatnonzero((last >= nodes[0]) & (last <= nodes[-1]))
+                states[same[found]] = hidden[last[found] - nodes[0]]
         return states
 
     def _next_subwords(self, query: NextTokensQuery) -> NextSubwords:
@@ -387,8 +362,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
                 negligible=_NEGLIGIBLE,
                 longest=self.config.network.positions,
             )
-        except ValueError as error:
-            raise QueryError(str(error)) from error
+        except ValueError:  # in the model's arithmetic the last word always goes on
+            return NextSubwords(query.context, (), query.unknown, 1.0, False, query.truncated)
         words = [SpelledWord(each.word, each.probability, each.upper_bound, False) for each in found.words]
         if found.end > 0:
             words.append(SpelledWord(self.tokenizer.text(self._end), found.end, min(1.0, found.end + found.left), True))
@@ -419,10 +394,10 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         most = max(1, *(query.alternatives for query in queries))
         whole = ["all_log_probabilities"] if any(query.temperature > 0 for query in queries) else []
         drawn: list[Drawn] = []
-        for first in range(0, len(queries), self._run_positions):
-            part = slice(first, first + self._run_positions)
+        for first in range(0, len(queries), self._predictor.most_positions):
+            part = slice(first, first + self._predictor.most_positions)
             names = ["best_log_probabilities", "best_tokens", *whole]
-            values, ids, *rows = self._predicted(states[part], names, top_k=most)
+            values, ids, *rows = self._predictor.outputs(states[part], names, most)
             for row, (query, text) in enumerate(zip(queries[part], texts[part], strict=True)):
                 best = list(zip(ids[row].tolist(), values[row].tolist(), strict=True))
                 token, value = best[0]
@@ -438,7 +413,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         known: dict[tuple[tuple[int, ...], str], Array] = {}
         ending = [row for row, query in enumerate(queries) if query.after is None and not query.goes_on]
         if ending:
-            found[ending] = self._last_states([texts[row] for row in ending])
+            found[ending] = self._last_states([texts[row] for row in ending], [queries[row].salt for row in ending])
         for row in set(range(len(texts))) - set(ending):
             key = texts[row], queries[row].salt
             if key not in known:
@@ -456,19 +431,25 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         states += [found for _, found in self._reader.read(tree, np.arange(len(tree)), path)]
         # The row after those of the tree is the state of the path.
         rows = [int(places[-1]) if len(places) else len(tree) for places in tree.places]
-        return self._predicted(np.concatenate([*states, hidden[None]])[rows], ["all_log_probabilities"])[0]
+        return self._predictor.outputs(np.concatenate([*states, hidden[None]])[rows], ["all_log_probabilities"])[0]
 
     def run_score(self, queries: Sequence[ScoreTextQuery]) -> list[TextScore]:
-        """Return results in the order of the queries, with ranks, entropies and alternatives where these ask for it."""
-        if not queries:
-            return []
+        """Return results in the order of the queries; a beginning shared by texts of one salt is read once."""
+        results: dict[int, TextScore] = {}
+        for salt in dict.fromkeys(query.salt for query in queries):
+            rows = [row for row, query in enumerate(queries) if query.salt == salt]
+            results |= zip(rows, self._scores([queries[row] for row in rows]), strict=True)
+        return [results[row] for row in range(len(queries))]
+
+    def _scores(self, queries: Sequence[ScoreTextQuery]) -> list[TextScore]:
+        """Return results with words, ranks, entropies and alternatives where the queries ask for them."""
         tree = TokenTree([(*query.before, *query.tokens) for query in queries])
         words = any(query.words for query in queries)
-        asked = _Asked(max(query.explain for query in queries), self._word_groups if words else None)
-        found = self._predictions(tree, np.arange(len(tree)) if words else tree.inner(), asked)
+        asked = Asked(max(query.explain for query in queries), self._word_groups if words else None)
+        found = self._predictor.predictions(tree, np.arange(len(tree)) if words else tree.inner(), asked)
         return [self._text_score(query, found, tree.places[row]) for row, query in enumerate(queries)]
 
-    def _text_score(self, query: ScoreTextQuery, found: _Predictions, places: Array) -> TextScore:
+    def _text_score(self, query: ScoreTextQuery, found: Predictions, places: Array) -> TextScore:
         """Return the result of a query, whose tokens have these places in the tree, with those before the text."""
         values = found.log_probabilities[places].tolist()
         unread = 1 - len(query.before)
@@ -524,79 +505,6 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def _tokens(self, values: Array, ids: Array, top_k: int) -> tuple[NextToken, ...]:
         best = zip(ids[:top_k].tolist(), values[:top_k].tolist(), strict=True)
         return tuple(NextToken(self.tokenizer.text(token), token, value, token == self._end) for token, value in best)
-
-    def _predictions(self, tree: TokenTree, nodes: Array, asked: _Asked) -> _Predictions:
-        """Read nodes of a tree, in order and with each node those before it; return what follows them."""
-        found = _Predictions(len(tree), asked)
-        names = ["log_probabilities"]
-        names += ["ranks", "entropy", "best_log_probabilities", "best_tokens"] if asked.explain else []
-        names += ["group_log_probabilities"] if asked.groups is not None else []
-        targets = np.argsort(tree.parents, kind="stable")
-        targets = targets[tree.parents[targets] >= 0]
-        before = tree.parents[targets]
-        for part, hidden in self._reader.read(tree, nodes):
-            for rows, chosen in self._runs(part, before):
-                after = targets[chosen]
-                values = dict(
-                    zip(
-                        names,
-                        self._predicted(
-                            hidden[rows],
-                            names,
-                            np.searchsorted(part[rows], before[chosen]),
-                            tree.tokens[after],
-                            asked.groups,
-                            asked.explain,
-                        ),
-                        strict=True,
-                    )
-                )
-                found.log_probabilities[after] = values["log_probabilities"][: len(after)]
-                if asked.explain:
-                    found.ranks[after] = values["ranks"][: len(after)]
-                    found.entropy[part[rows]] = values["entropy"]
-                    best = zip(values["best_log_probabilities"], values["best_tokens"], strict=True)
-                    found.best.update(zip(part[rows].tolist(), best, strict=True))
-                if asked.groups is not None:
-                    found.groups[part[rows]] = values["group_log_probabilities"]
-        return found
-
-    def _runs(self, part: Array, before: Array) -> Iterator[tuple[slice, slice]]:
-        """Yield rows of a part, and the targets after them, as many as a run may have.
-
-        `before` has the node before each target, in order; a node with more targets than a run may have is computed
-        several times.
-        """
-        most = self._run_positions
-        for first in range(0, len(part), most):
-            rows = slice(first, min(first + most, len(part)))
-            start, stop = np.searchsorted(before, [part[rows.start], part[rows.stop - 1] + 1]).tolist()
-            for begin in range(start, max(stop, start + 1), most):
-                yield rows, slice(begin, min(begin + most, stop))
-
-    def _predicted(
-        self,
-        states: Array,
-        names: Sequence[str],
-        rows: Array | None = None,
-        targets: Array | None = None,
-        groups: Array | None = None,
-        top_k: int = 1,
-    ) -> list[Array]:
-        """Return outputs of the output layer for hidden states `[N, d]`, of which there are few enough for a run.
-
-        Without targets there is one value of those that targets have, which means nothing.
-        """
-        if rows is None or targets is None or not len(rows):
-            rows = targets = np.zeros(1, np.int64)  # ONNX Runtime reduces arrays without rows to a wrong shape
-        inputs = {
-            "hidden_states": states,
-            "rows": rows,
-            "targets": targets,
-            "groups": np.zeros((self.vocab_size, 0), np.float32) if groups is None else groups,
-            "k": np.array(max(1, top_k)),
-        }
-        return self.backend.run("predict", inputs, names)
 
 
 class _Continuations:

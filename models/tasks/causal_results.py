@@ -229,6 +229,8 @@ class ScoreTextQuery(SinglePart):
     """Whether the words are asked for, too."""
     before: tuple[int, ...] = ()
     """The start token, where it is read before the text; without it the first token is not scored."""
+    salt: str = ""
+    """Texts of one salt share beginnings; see `Model.with_cache_salt`."""
 
     @property
     def length(self) -> int:

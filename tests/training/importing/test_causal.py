@@ -324,7 +324,7 @@ def test_texts_that_share_beginnings_are_read_in_parts(name, loaded, monkeypatch
     monkeypatch.setattr(model._reader, "_run", counted)
     for nodes, positions in ((1, 1), (3, 2), (7, 1000), (1000, 5)):
         monkeypatch.setattr(model._reader, "_most_nodes", nodes)
-        monkeypatch.setattr(model, "_run_positions", positions)
+        monkeypatch.setattr(model._predictor, "most_positions", positions)
         read.clear()
         for wanted, found in zip(alone, model.score(texts, explain=2, unit="word"), strict=True):
             ours, theirs = ([each.log_probability for each in one.tokens] for one in (found, wanted))
