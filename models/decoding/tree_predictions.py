@@ -63,7 +63,7 @@ class Predictor:
         ]
         return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
-    def _predictions(self, tree: TokenTree, nodes: Array, asked: Asked) -> Predictions:
+    def predictions(self, tree: TokenTree, nodes: Array, asked: Asked) -> Predictions:
         """Read nodes of a tree, in order and with each node those before it; return what follows them."""
         found = Predictions(len(tree), asked)
         names = ["log_probabilities"]
@@ -75,20 +75,9 @@ class Predictor:
         for part, hidden in self._reader.read(tree, nodes):
             for rows, chosen in self._runs(part, before):
                 after = targets[chosen]
-                values = dict(
-                    zip(
-                        names,
-                        self._run(
-                            hidden[rows],
-                            names,
-                            np.searchsorted(part[rows], before[chosen]),
-                            tree.tokens[after],
-                            asked.groups,
-                            asked.explain,
-                        ),
-                        strict=True,
-                    )
-                )
+                places = np.searchsorted(part[rows], before[chosen])
+                outputs = self._run(hidden[rows], names, places, tree.tokens[after], asked.groups, asked.explain)
+                values = dict(zip(names, outputs, strict=True))
                 found.log_probabilities[after] = values["log_probabilities"][: len(after)]
                 if asked.explain:
                     found.ranks[after] = values["ranks"][: len(after)]
