@@ -25,6 +25,8 @@ class CausalDataSettings(TextData):
 
     vocab_size: PositiveInt = 8000
     """Tokens of the vocabulary: the end of a text, the 256 bytes and merges of them, learnt from the training split."""
+    deduplicate: bool = False
+    """Whether repeated training sentences count once (development and test data are never touched)."""
     context: Literal["sentence", "stream"] = "sentence"
     """`sentence`: each line is a text, and texts of similar lengths are padded to one. `stream`: the lines are parts of
     documents, and training windows hold parts of several documents, which do not see each other."""

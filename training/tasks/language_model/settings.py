@@ -1,7 +1,7 @@
 """The recipe of a language model."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -20,8 +20,8 @@ class TextData(CorpusOrFiles):
 
     column: str = "text"
     """The corpus column that holds the text; own files have no columns."""
-    deduplicate: bool = False
-    """Whether repeated training sentences count once (development and test data are never touched)."""
+    if TYPE_CHECKING:
+        deduplicate: bool = False  # a field of the classes, whose place among the others the model cards keep
     context: Literal["sentence", "stream"] = "sentence"
     """Whether each line is a text, or all of them are one."""
 
@@ -51,6 +51,8 @@ class DataSettings(TextData):
     """Whether the vocabulary ignores case."""
     min_count: PositiveInt = 1
     """Rarer words are `<unk>`."""
+    deduplicate: bool = False
+    """Whether repeated training sentences count once (development and test data are never touched)."""
     context: Literal["sentence", "stream"] = "sentence"
     """`sentence`: each line starts from the initial state. `stream`: the state carries over from line to line, as PTB
     is read."""

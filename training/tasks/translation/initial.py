@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _BUNDLED = "bundled/"
-"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/3`."""
+"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/4`."""
 
 _IN_LAYER = re.compile(r"network\.(encoder|decoder)\.\d+\.")
 _LAST = re.compile(r"\.(output|outer)\.(weight|bias)$")
