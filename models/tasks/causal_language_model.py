@@ -51,7 +51,7 @@ __all__ = ["CausalLanguageModel", "CausalLanguageModelConfig", "CausalTransforme
 
 _RUN_NODES = 512
 """A run of the network reads so many tokens at most."""
-_SEARCHED_PREFIXES = 512
+_SEARCHED_PREFIXES = 256
 """A search for the next words looks at what follows so many beginnings of words at most."""
 _NEGLIGIBLE = 1e-5
 """Beginnings of words that are less probable are not kept one by one, which bounds their number."""

@@ -46,6 +46,8 @@ class CausalTokenizer(BundleTokenizer):
         }
         self._literal = {token: each.content for token, each in added if each.special or self._bytes is not None}
         """The text of tokens that are not spelled as the others are."""
+        self._texts: dict[int, str] = {}
+        """The texts of tokens that were asked for."""
         self._never_text = frozenset() if self.unknown_id == self.end_id else frozenset(special_ids - {self.unknown_id})
         framed = [tokenizer.encode("a", add_special_tokens=added).ids for added in (True, False)]
         self.puts_start = special.start is not None and framed[0] == [special.start, *framed[1]]
@@ -94,12 +96,18 @@ class CausalTokenizer(BundleTokenizer):
         """Return whether a token of a text stands for what is outside the vocabulary."""
         return token == self.unknown_id != self.end_id
 
-    @native_errors()
     def text(self, token: int) -> str:
         """Return the text of one token, with the space before a word and U+FFFD for parts of a character.
 
         Special tokens are spelled, and an id without a token has no text.
         """
+        found = self._texts.get(token)
+        if found is None:
+            found = self._texts[token] = self._text(token)
+        return found
+
+    @native_errors()
+    def _text(self, token: int) -> str:
         if (content := self._literal.get(token)) is not None:
             return content
         piece = self._tokenizer.id_to_token(token)

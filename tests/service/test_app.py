@@ -88,7 +88,16 @@ def test_the_openapi_document_is_whole(client):
     document = client.get("/openapi.json").json()
     native = {
         f"/v1/{name}"
-        for name in ("next-word", "score", "translate", "generate-text", "classify", "models", "models/{name}")
+        for name in (
+            "next-word",
+            "score",
+            "rescore",
+            "translate",
+            "generate-text",
+            "classify",
+            "models",
+            "models/{name}",
+        )
     }
     assert native | {"/livez", "/readyz", "/health", "/metrics"} == set(document["paths"])
     for reference in set(references(document)):

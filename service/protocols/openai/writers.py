@@ -168,14 +168,14 @@ class SubwordWriter(Writer):
                 for each in score.tokens
             ]
         tokens = [
-            LoggedToken(self._logged(token), *found, characters=len(self.text([token])))
+            LoggedToken(self._logged(token), *found, len(self._model.bytes_of(token).decode(errors="replace")))
             for token, found in zip(query.tokens, scored, strict=True)
         ]
         return query.text or self.text(query.tokens), tokens
 
     def _logged(self, token: int) -> str:
         """Return the text of a token, unlike that of others: bytes that are no whole character are spelled."""
-        (text,), content = self.spelled([token]), self._model.bytes_of(token)
+        text, content = self._model.tokenizer.text(token), self._model.bytes_of(token)
         if "\N{REPLACEMENT CHARACTER}" not in text or text.encode() == content:
             return text
         return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
@@ -192,7 +192,7 @@ class SubwordWriter(Writer):
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, without special ones; bytes that are no characters become U+FFFD."""
-        self.spelled(ids)
+        self.spelled(ids)  # refuses ids outside the vocabulary
         return b"".join(map(self._model.bytes_of, ids)).decode(errors="replace")
 
     def info(self) -> Mapping[str, object]:
@@ -215,8 +215,7 @@ class SubwordWriter(Writer):
 
 def writer_of(model: AnyModel) -> Writer:
     """Return what the endpoints ask of a model; raises `QueryError` for one that writes no texts here."""
-    if isinstance(model, CausalLanguageModel):
-        return SubwordWriter(model)
-    if hasattr(model, "spelled"):
-        return WordWriter(model)  # type: ignore[arg-type]  # only these spell tokens as words
-    raise QueryError("this model does not write texts here")
+    if not hasattr(model, "spelled"):
+        raise QueryError("this model does not write texts here")
+    subwords = hasattr(model, "bytes_of")
+    return SubwordWriter(model) if subwords else WordWriter(model)  # type: ignore[arg-type]  # only these have both

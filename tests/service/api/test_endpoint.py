@@ -221,7 +221,7 @@ def installed(monkeypatch):
 
 def test_the_endpoints_of_this_project_are_registered_by_their_tasks():
     assert ENDPOINTS.group == "softserve.service.tasks"
-    assert ENDPOINTS.names() == ["operations"]
+    assert ENDPOINTS.names() == ["operations", "rescoring"]
 
 
 def test_an_entry_point_adds_an_endpoint(installed, served, monkeypatch):

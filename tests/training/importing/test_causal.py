@@ -265,7 +265,7 @@ def test_next_words_are_those_of_a_search_with_transformers(name, loaded, vocabu
     for context, found in zip(contexts, model.next_words(contexts, 6), strict=True):
         prefix = tokens_of(directory, context.rstrip())
         wanted = next_words(
-            Reference(directory), vocabularies[name], prefix, 6, max_prefixes=512, negligible=1e-5, longest=64
+            Reference(directory), vocabularies[name], prefix, 6, max_prefixes=256, negligible=1e-5, longest=64
         )
         words = [(each.word, each.probability) for each in wanted.words]
         ours = [(each.word, each.probability) for each in found.words if not each.sentence_end]
