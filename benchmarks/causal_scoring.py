@@ -1,4 +1,4 @@
-"""Scores of texts by an imported causal model, beside transformers on the same weights.
+"""Scores of texts by an imported causal model, compared with transformers on the same weights.
 
     .venv/bin/python -m benchmarks.causal_scoring --model gpt2
 

@@ -20,7 +20,7 @@ _RUN_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked of the distributions in a tree."""
+    """The values to compute of the distributions in a tree."""
 
     explain: int = 0
     """Most probable tokens after each node, with the rank of each node and the entropy before it."""

@@ -57,11 +57,11 @@ class ListErrors:
     """Word errors before and after rescoring, summed over lists."""
 
     first_pass: WordErrors = WordErrors()
-    """Of the hypotheses with the best score in the first pass."""
+    """Errors of the hypotheses with the best score in the first pass."""
     rescored: WordErrors = WordErrors()
-    """Of the hypotheses that rescoring ranks first."""
+    """Errors of the hypotheses that rescoring ranks first."""
     oracle: WordErrors = WordErrors()
-    """Of the hypotheses closest to the references: no ranking has fewer."""
+    """Errors of the hypotheses closest to the references: no ranking has fewer."""
 
     def __add__(self, other: "ListErrors") -> "ListErrors":
         return ListErrors(

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Unit = Literal["word", "token"]
-"""What a text is divided into."""
+"""Units that a text is divided into."""
 
 
 class NextWordParams(TruncateParams):
@@ -101,7 +101,7 @@ class Word(Record):
     upper_bound: float | None = Field(
         default=None,
         exclude_if=_is_none,
-        description="Of a word of a model of subwords: the largest probability that it may have; `probability` is the "
+        description="For a word of a model of subwords: the largest probability that it may have; `probability` is the "
         "smallest.",
     )
 
@@ -141,13 +141,14 @@ class NextWordResult(Record):
     unit: Unit | None = None
     """What the next words of a model of subwords are; null for a model of words."""
     probability_left: Annotated[
-        float | None, Field(description="Of words of a model of subwords: the probability of what was not searched.")
+        float | None,
+        Field(description="For words of a model of subwords: the probability of continuations not searched."),
     ] = None
     certain: Annotated[
         bool | None,
         Field(
-            description="Of words of a model of subwords: whether no other word can be among these, and their order is "
-            "right."
+            description="For words of a model of subwords: whether no other word can be among these, and their order "
+            "is right."
         ),
     ] = None
     truncated: Truncated = None

@@ -69,7 +69,7 @@ class SpelledWord:
     word: str
     """The word; the spelling of the end token for the end."""
     probability: float
-    """Its probability, given that the context's last word is over: a lower bound."""
+    """Its probability, given that the context's last word has ended: a lower bound."""
     upper_bound: float
     """The largest probability that it may have."""
     sentence_end: bool
@@ -101,7 +101,7 @@ class NextSubwords:
     unknown: tuple[str, ...]
     """The pieces of the context that are outside the vocabulary; none for vocabularies of bytes."""
     probability_left: float
-    """Probability of what was not searched."""
+    """Probability of the continuations that were not searched."""
     certain: bool
     """Whether no other word can be among these, and their order is right."""
     truncated: int | None = None

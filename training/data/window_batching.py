@@ -81,7 +81,7 @@ class WindowBatches(LengthBatches[WindowBatch]):
     ) -> None:
         """With `window`, a number of tokens, pieces share windows, no longer than that, by `best_fit`.
 
-        Without `seed` the order is by length.
+        The order is by length where there is no `seed`.
         """
         self.encoded = encoded
         lengths = np.fromiter(map(len, encoded.pieces), np.int32, len(encoded.pieces))

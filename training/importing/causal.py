@@ -36,7 +36,7 @@ from training.importing.importer import Agreement, Importer, ImportOptions, need
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import TOKENIZER, reference_tokenizer
 from training.networks.causal_transformer import CausalHead, CausalTransformer
-from training.tasks.causal_language_model.graphs import causal_graphs
+from training.tasks.causal_language_model.graphs import causal_graphs, network_section
 
 __all__ = ["CausalImporter"]
 
@@ -90,22 +90,8 @@ class CausalImporter(Importer):
         return {TOKENIZER: self.tokenizer.save}
 
     def config(self) -> Mapping[str, object]:
-        settings = self.causal.settings
-        windows = [layer.window for layer in settings.layers if layer.window is not None]
         return {
-            "network": {
-                "kind": "causal-transformer",
-                "architecture": self.source.architecture,
-                "layers": len(settings.layers),
-                "hidden_size": settings.hidden_size,
-                "inner_size": settings.inner_size,
-                "heads": settings.heads,
-                "key_value_heads": settings.key_value_heads,
-                "head_size": settings.head_size,
-                "positions": settings.positions,
-                "sliding_window": windows[0] if windows else None,
-                "outputs": settings.vocab_size,
-            },
+            "network": network_section(self.source.architecture, self.causal.settings),
             "tokenizer": TOKENIZER,
             "vocab_size": self.tokenizer.vocab_size,
             "special_tokens": self.special_tokens.model_dump(),

@@ -78,7 +78,7 @@ _ATTENTION_KINDS = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CausalConfig:
-    """What a configuration says of a model."""
+    """A model as its configuration describes it."""
 
     settings: CausalSettings
     attention_scale: float

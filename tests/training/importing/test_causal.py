@@ -20,7 +20,7 @@ from models.store import load_bundle
 from models.tasks.causal_language_model import CausalLanguageModel
 from models.tasks.language_sampling import DrawQuery
 from models.text.utf8 import byte_level_pieces
-from models.text.word_vocabulary import PUNCTUATION, WordBoundaries, WordVocabulary
+from models.text.word_vocabulary import PUNCTUATION, State, WordBoundaries, WordVocabulary
 from service.server.app import create_app
 from service.settings import Settings
 from tests.support.causal_directory import FAMILIES, write_causal
@@ -66,6 +66,18 @@ def bundles(written: Written, tmp_path_factory: pytest.TempPathFactory) -> dict[
 @pytest.fixture(scope="module")
 def loaded(bundles: dict[str, Path]) -> dict[str, CausalLanguageModel]:
     return {name: load_bundle(path, threads=1) for name, path in bundles.items()}
+
+
+@pytest.fixture(scope="module")
+def startless(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> CausalLanguageModel:
+    """A model without a start token."""
+    directory = tmp_path_factory.mktemp("startless") / BYTES.lower() / "1"
+    bundle = Path(shutil.copytree(bundles[BYTES], directory))
+    path = bundle / "manifest.json"
+    content = json.loads(path.read_text())
+    content["config"]["special_tokens"]["start"] = None
+    path.write_text(json.dumps(content))
+    return load_bundle(bundle, threads=1)
 
 
 @torch.no_grad()
@@ -191,13 +203,8 @@ def test_truncation_and_errors(loaded):
     assert [each.start for each in ids.tokens] == [None, None]
 
 
-def test_without_a_start_token_the_first_token_is_not_scored(bundles, loaded, tmp_path):
-    bundle = Path(shutil.copytree(bundles[BYTES], tmp_path / BYTES.lower() / "1"))
-    path = bundle / "manifest.json"
-    content = json.loads(path.read_text())
-    content["config"]["special_tokens"]["start"] = None
-    path.write_text(json.dumps(content))
-    model = load_bundle(bundle, threads=1)
+def test_without_a_start_token_the_first_token_is_not_scored(loaded, startless):
+    model = startless
     texts = ["to the station", "a", "to the"]
     found = model.score(texts, explain=2)
     for text, score in zip(texts, found, strict=True):
@@ -290,13 +297,8 @@ def test_words_after_the_longest_context(loaded):
     assert found.probability_left > 0  # no token can follow the first one of a word
 
 
-def test_words_without_a_start_token_and_outside_the_vocabulary(bundles, loaded, tmp_path):
-    bundle = Path(shutil.copytree(bundles[BYTES], tmp_path / BYTES.lower() / "1"))
-    path = bundle / "manifest.json"
-    content = json.loads(path.read_text())
-    content["config"]["special_tokens"]["start"] = None
-    path.write_text(json.dumps(content))
-    model = load_bundle(bundle, threads=1)
+def test_the_first_word_is_not_scored_without_a_start_token(startless):
+    model = startless
     (found,) = model.score(["Where is the station?"], unit="word")
     first, *others = found.words
     assert (first.word, first.log_probability, first.surprisal) == ("Where", None, None)
@@ -304,6 +306,31 @@ def test_words_without_a_start_token_and_outside_the_vocabulary(bundles, loaded,
     assert all(each.log_probability < 0 for each in others)
     with pytest.raises(QueryError, match="no start token"):
         model.next_words([" "])
+
+
+def test_words_outside_the_vocabulary_have_no_probability(loaded, monkeypatch):
+    model = loaded[LLAMA]
+    monkeypatch.setattr(model.tokenizer, "split", lambda text: ([model.config.special_tokens.unknown], [(0, 1)]))
+    assert model.score(["☃"])[0].tokens[0].unknown
+    with pytest.raises(QueryError, match="'☃' is outside the vocabulary"):
+        model.score(["☃"], unit="word")
+
+
+def test_a_context_whose_word_always_goes_on_harms_no_other(loaded, monkeypatch):
+    model = loaded[BYTES]
+    (expected,) = model.next_words(["I know"], 3)
+    following, words = model.following, model._words
+
+    def going_on(path, hidden, tokens):
+        rows = following(path, hidden, tokens)
+        if path.tokens[-1] == model.tokenizer.encode("station")[-1]:
+            rows[:, ~words.continuation(State.AFTER_LETTERS).excluded] = -math.inf
+        return rows
+
+    monkeypatch.setattr(model, "following", going_on)
+    found, other = model.next_words(["station", "I know"], 3)
+    assert (found.words, found.probability_left, found.certain) == ((), 1.0, False)
+    assert [each.word for each in other.words] == [each.word for each in expected.words]
 
 
 @pytest.mark.parametrize("name", [BYTES, LLAMA])

@@ -13,7 +13,7 @@ from training.bundling.model_card import Card
 from training.bundling.quantize import quantize_int8_weights
 from training.bundling.task_export import TOKENIZER, TaskExport
 from training.bundling.verify import ExportError
-from training.tasks.causal_language_model.graphs import causal_graphs
+from training.tasks.causal_language_model.graphs import causal_graphs, network_section
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
 from training.tasks.causal_language_model.verification import largest_difference
 
@@ -45,18 +45,7 @@ class CausalLanguageModelExport(TaskExport):
         recipe, settings, tokenizer = self.task.recipe, self.task.model.network.settings, self.task.tokenizer
         end = tokenizer.end_id
         return {
-            "network": {
-                "kind": "causal-transformer",
-                "architecture": type(self.task.model).__name__,
-                "layers": len(settings.layers),
-                "hidden_size": settings.hidden_size,
-                "inner_size": settings.inner_size,
-                "heads": settings.heads,
-                "key_value_heads": settings.key_value_heads,
-                "head_size": settings.head_size,
-                "positions": settings.positions,
-                "outputs": settings.vocab_size,
-            },
+            "network": network_section(type(self.task.model).__name__, settings),
             "tokenizer": TOKENIZER,
             "vocab_size": tokenizer.vocab_size,
             "special_tokens": {"unknown": tokenizer.unknown_id, "end": end, "start": end},

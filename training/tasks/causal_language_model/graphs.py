@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from training.bundling.graphs import ExportGraph, contract
 from training.bundling.topk import top_k
-from training.networks.causal_transformer import CausalTransformer
+from training.networks.causal_transformer import CausalSettings, CausalTransformer
 
-__all__ = ["Head", "PredictGraph", "ReadGraph", "causal_graphs"]
+__all__ = ["Head", "PredictGraph", "ReadGraph", "causal_graphs", "network_section"]
 
 
 class Head(Protocol):
@@ -53,7 +53,7 @@ class ReadGraph(nn.Module):
 
 
 class PredictGraph(nn.Module):
-    """Computes the distribution of the next token from hidden states, and what is asked of it."""
+    """Computes the distribution of the next token from hidden states, and values of it."""
 
     def __init__(self, head: Head) -> None:
         super().__init__()
@@ -73,6 +73,24 @@ class PredictGraph(nn.Module):
         entropy = -(probabilities * log_probabilities).sum(-1)
         values, ids = top_k(log_probabilities, k)
         return chosen, ranks, entropy, values, ids, (probabilities @ groups).log(), log_probabilities
+
+
+def network_section(architecture: str, settings: CausalSettings) -> Mapping[str, object]:
+    """Return the description of a network in a manifest."""
+    windows = [layer.window for layer in settings.layers if layer.window is not None]
+    return {
+        "kind": "causal-transformer",
+        "architecture": architecture,
+        "layers": len(settings.layers),
+        "hidden_size": settings.hidden_size,
+        "inner_size": settings.inner_size,
+        "heads": settings.heads,
+        "key_value_heads": settings.key_value_heads,
+        "head_size": settings.head_size,
+        "positions": settings.positions,
+        "sliding_window": windows[0] if windows else None,
+        "outputs": settings.vocab_size,
+    }
 
 
 def causal_graphs(network: CausalTransformer, head: Head) -> Mapping[str, ExportGraph]:

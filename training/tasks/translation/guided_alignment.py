@@ -19,7 +19,7 @@ def alignment_loss(log_weights: Tensor, links: Tensor) -> Tensor:
     """Return the cross-entropy of attention given distributions over source positions, a scalar.
 
     `log_weights` are the logarithms of attention weights, both are `[B, T, S]`. Rows of `links` without a link are
-    zeros; the mean is over the others, and 0 where there is none.
+    zeros; the mean is that of the others, and 0 where there is none.
     """
     linked = (links.sum(dim=2) > 0).sum()
     return -(links * log_weights).sum() / linked.clamp(min=1)
