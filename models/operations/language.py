@@ -67,6 +67,16 @@ class ScoreParams(TruncateParams):
             "their tokens corrected for where words end (Pimentel and Meister 2024)."
         ),
     ] = None
+    stride: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Read a text that is longer than the limit of a model of subwords in windows of as many tokens "
+            "as the limit, each so many tokens after the one before, so that a token is scored after at least the "
+            "limit less the stride of the tokens before it. Without a stride such a text is refused, or cut with "
+            "truncate.",
+        ),
+    ] = None
 
     @property
     def alternatives(self) -> int:
@@ -218,6 +228,13 @@ class TokenizedWord(Record):
         ),
     ]
     surprisal: Annotated[Finite, Field(description="Surprisal in bits.")]
+    token_count: Annotated[int, Field(description="Number of its tokens, those of white space before it included.")]
+    entropy: float | None = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="With `explain`: entropy of the distribution of the next token before the word, which the first of "
+        "its tokens is drawn from, in nats. Tokens that continue the word before are part of that distribution.",
+    )
 
 
 class ScoreResult(Record):
@@ -236,6 +253,12 @@ class ScoreResult(Record):
     """Sum of the log-probabilities of the tokens; `null` where it is minus infinity."""
     perplexity: Finite
     """Perplexity per scored token; `null` where it is infinite, or no token is scored."""
+    bits_per_byte: Finite = Field(
+        default=None,
+        exclude_if=_is_none,
+        description="Of a model of subwords: the negative log-probability, base 2, divided by the UTF-8 bytes of the "
+        "text from the first scored token to the last.",
+    )
     tokens: Sequence[Token]
     """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
     truncated: Truncated = Field(default=None, exclude_if=_is_none)  # other nulls are shown
@@ -265,7 +288,16 @@ class PredictsWords(Protocol):
         """Check and tokenize one context."""
         ...
 
-    def score_query(self, text: str, *, explain: int = ..., truncate: bool = ..., unit: Unit | None = ...) -> Query:
+    def score_query(
+        self,
+        text: str,
+        *,
+        explain: int = ...,
+        truncate: bool = ...,
+        unit: Unit | None = ...,
+        stride: int | None = ...,
+        max_windows: int | None = ...,
+    ) -> Query:
         """Check and tokenize one text, to score with so many alternatives to each token."""
         ...
 
@@ -283,6 +315,12 @@ def _next_word_record(result: Any, params: NextWordParams) -> NextWordResult:
 
 def _score_record(result: Any, params: ScoreParams) -> ScoreResult:
     return ExplainedScore.of(result) if params.explain else ScoreResult.of(result)
+
+
+def _score_cells(result: Any) -> tuple[object, ...]:
+    """Return the columns of a score, with the bits per byte of a model of subwords."""
+    bits = getattr(result, "bits_per_byte", None)
+    return result.log_probability, result.perplexity, *(() if bits is None else (bits,)), result.text
 
 
 def _number(log_probability: float | None) -> float:
@@ -322,8 +360,13 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
     name="score",
     summary="Return the log-probability and perplexity of each text, word by word.",
     about="Sentences to score.",
-    query=lambda model, text, params, _: model.score_query(
-        text, explain=params.alternatives, truncate=params.truncate, unit=params.unit
+    query=lambda model, text, params, most: model.score_query(
+        text,
+        explain=params.alternatives,
+        truncate=params.truncate,
+        unit=params.unit,
+        stride=params.stride,
+        max_windows=most,
     ),
     params=ScoreParams,
     record=ScoreResult,
@@ -331,7 +374,7 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
     records=(ScoreResult, ExplainedScore),
     describes_input="A sentence, or a list of sentences.",
     computed_by=lambda params: "explain" if params.explain else "score",
-    cells=lambda result: (result.log_probability, result.perplexity, result.text),
+    cells=_score_cells,
     outputs=(
         Output(name="log_probability", kind="number", values=lambda _, result: result.log_probability),
         Output(name="perplexity", kind="number", values=lambda _, result: result.perplexity),

@@ -9,9 +9,10 @@ together are a tree, so that beginnings that they share are read once. All log-p
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import model_validator
@@ -32,14 +33,17 @@ from models.tasks.causal_results import (
     NextTokens,
     NextTokensQuery,
     ScoredToken,
+    ScoredWindow,
     ScoredWord,
     ScoreTextQuery,
     SpelledWord,
+    StridedTextQuery,
     TextScore,
+    TextWindow,
 )
 from models.tasks.causal_tokenizer import CausalTokenizer, load_causal_tokenizer
 from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
-from models.tasks.model import BatchFunction, Model, Part, checked_top_k
+from models.tasks.model import BatchFunction, Model, Part, Values, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig
 from models.text.limits import TextLimit, checked_ids, head, several, tail
@@ -57,6 +61,8 @@ _NEGLIGIBLE = 1e-5
 """Beginnings of words that are less probable are not kept one by one, which bounds their number."""
 _SEARCH_BATCH = 32
 """Beginnings of words that are computed at a time."""
+_WINDOWS_TOKENS = 1 << 17
+"""All windows of a text that is longer than the limit read so many tokens at most."""
 _WHITE_SPACE = "".join(SEPARATORS)
 _INSIDE_WORDS = State.AFTER_LETTERS, State.AFTER_MARKS
 """States in which some tokens continue the last word."""
@@ -215,18 +221,31 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         )
 
     def score(
-        self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
+        self,
+        texts: Sequence[str],
+        *,
+        explain: int = 0,
+        truncate: bool = False,
+        unit: Unit | None = None,
+        stride: int | None = None,
     ) -> list[TextScore]:
         """Return the log-probability of each text, without an end.
 
         The first token is scored where the model has a start token. `explain` adds to each token its rank, the entropy
         before it and so many most probable tokens instead of it, all where there are fewer. The unit `word` adds the
-        words. `truncate` keeps the first tokens of a text that is too long. Raises `TextTooLongError`, and `QueryError`
-        for an empty text, and for the words of a text that is partly outside the vocabulary.
+        words. `truncate` keeps the first tokens of a text that is too long. With `stride`, such a text is read in
+        windows of as many tokens as the limit allows, each after the start token and so many tokens after the one
+        before: a token is scored after at least the limit less the stride of the tokens before it. Raises
+        `TextTooLongError`, and `QueryError` for an empty text, for the words of a text that is partly outside the
+        vocabulary, and for a stride above the limit, or with `truncate`.
         """
-        return self.run_score(
-            [self.score_query(text, explain=explain, truncate=truncate, unit=unit) for text in several(texts)]
-        )
+        queries = [
+            self.score_query(text, explain=explain, truncate=truncate, unit=unit, stride=stride)
+            for text in several(texts)
+        ]
+        parts = [query.parts() for query in queries]
+        outputs = iter(self.run_score([part for some in parts for part in some]))
+        return [self.result(query, [next(outputs) for _ in some]) for query, some in zip(queries, parts, strict=True)]
 
     def next_words_query(
         self, context: str, top_k: int = 10, *, truncate: bool = False, unit: Unit | None = None
@@ -248,12 +267,20 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return NextTokensQuery(context, read, top_k, unknown, left_out, words, self.cache_salt)
 
     def score_query(
-        self, text: str, *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
-    ) -> ScoreTextQuery:
-        """Check and tokenize one text; see `score`."""
+        self,
+        text: str,
+        *,
+        explain: int = 0,
+        truncate: bool = False,
+        unit: Unit | None = None,
+        stride: int | None = None,
+        max_windows: int | None = None,
+    ) -> ScoreTextQuery | StridedTextQuery:
+        """Check and tokenize one text; see `score`. With `stride` a text has at most `max_windows` windows."""
         keep = head if truncate else None
-        ids, spans = self.tokenizer.split(self._limit.characters(text, keep))
-        kept = self._limit.tokens(ids, keep)
+        limit = self._limit if stride is None else self._strided_limit(stride, max_windows, truncate=truncate)
+        ids, spans = self.tokenizer.split(limit.characters(text, keep))
+        kept = limit.tokens(ids, keep)
         words, spans = unit == "word", spans[: len(kept)]
         if words:
             unknown = [
@@ -261,7 +288,34 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             ]
             if unknown:
                 raise QueryError(f"{unknown[0]!r} is outside the vocabulary, so that its word has no probability")
-        return self._score_query(text, kept, spans, explain, self._limit.left_out(text, ids), words)
+        query = self._score_query(text, kept, spans, explain, limit.left_out(text, ids), words)
+        if stride is None or query.length <= self._limit.max_tokens:
+            return query
+        return StridedTextQuery(query, self._windows(query, stride))
+
+    def _strided_limit(self, stride: int, max_windows: int | None, *, truncate: bool) -> TextLimit:
+        """Return the limit of texts that are read in windows; raises `QueryError`."""
+        longest = self._limit.max_tokens
+        most = longest if self._before else longest - 1  # else the first token of a window would not be scored
+        if not 1 <= stride <= most:
+            raise QueryError(f"stride must be from 1 to {most}, not {stride}")
+        if truncate:
+            raise QueryError("give either stride or truncate: with a stride, texts are read to their end")
+        windows = _WINDOWS_TOKENS // longest
+        windows = max(1, windows if max_windows is None else min(windows, max_windows))
+        return TextLimit(longest + (windows - 1) * stride, noun=" with this stride")
+
+    def _windows(self, query: ScoreTextQuery, stride: int) -> tuple[TextWindow, ...]:
+        """Return the windows of a text, each of which begins `stride` tokens after the one before."""
+        longest, windows, scored = self._limit.max_tokens, [], 0
+        for first in range(0, query.length, stride):
+            some = slice(first, first + longest)
+            part = replace(query, text="", tokens=query.tokens[some], spans=query.spans[some])
+            windows.append(TextWindow(part, scored - first, some.stop >= query.length))
+            if windows[-1].last:
+                break
+            scored = some.stop
+        return tuple(windows)
 
     def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreTextQuery:
         """Check a text that is given as token ids, without the start; see `score`."""
@@ -433,28 +487,62 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         rows = [int(places[-1]) if len(places) else len(tree) for places in tree.places]
         return self._predictor.outputs(np.concatenate([*states, hidden[None]])[rows], ["all_log_probabilities"])[0]
 
-    def run_score(self, queries: Sequence[ScoreTextQuery]) -> list[TextScore]:
-        """Return results in the order of the queries; a beginning shared by texts of one salt is read once."""
-        results: dict[int, TextScore] = {}
+    def run_score(self, parts: Sequence[ScoreTextQuery | TextWindow]) -> list[Any]:
+        """Return results in the order of texts and windows; a beginning shared by those of one salt is read once.
+
+        The result of a text is a `TextScore`, that of a window a `ScoredWindow`, of which `result` makes a text's.
+        """
+        results: dict[int, TextScore | ScoredWindow] = {}
+        queries = [part.query if isinstance(part, TextWindow) else part for part in parts]
         for salt in dict.fromkeys(query.salt for query in queries):
             rows = [row for row, query in enumerate(queries) if query.salt == salt]
-            results |= zip(rows, self._scores([queries[row] for row in rows]), strict=True)
-        return [results[row] for row in range(len(queries))]
+            found = self._scores([parts[row] for row in rows], [queries[row] for row in rows])
+            results |= zip(rows, found, strict=True)
+        return [results[row] for row in range(len(parts))]
 
-    def _scores(self, queries: Sequence[ScoreTextQuery]) -> list[TextScore]:
+    def result(self, query: Any, outputs: Values) -> Any:
+        """Return the one output, or the result of a text that was read in windows."""
+        if not isinstance(query, StridedTextQuery):
+            return outputs[0]
+        tokens = tuple(token for window in outputs for token in window.tokens)
+        return self._text_score(query.text, tokens, np.concatenate([window.groups for window in outputs]))
+
+    def _scores(
+        self, parts: Sequence[ScoreTextQuery | TextWindow], queries: Sequence[ScoreTextQuery]
+    ) -> list[TextScore | ScoredWindow]:
         """Return results with words, ranks, entropies and alternatives where the queries ask for them."""
         tree = TokenTree([(*query.before, *query.tokens) for query in queries])
         words = any(query.words for query in queries)
         asked = Asked(max(query.explain for query in queries), self._word_groups if words else None)
         found = self._predictor.predictions(tree, np.arange(len(tree)) if words else tree.inner(), asked)
-        return [self._text_score(query, found, tree.places[row]) for row, query in enumerate(queries)]
+        results: list[TextScore | ScoredWindow] = []
+        for part, query, places in zip(parts, queries, tree.places, strict=True):
+            groups = found.groups[places]
+            if isinstance(part, TextWindow):
+                # The row before each scored token: where the next window scores the next token, that row is its own.
+                first = max(0, len(query.before) + part.first - 1)
+                rows = slice(first, len(groups) if part.last else len(groups) - 1)
+                results.append(ScoredWindow(self._scored_tokens(query, found, places, part.first), groups[rows]))
+            else:
+                results.append(self._text_score(query, self._scored_tokens(query, found, places), groups))
+        return results
 
-    def _text_score(self, query: ScoreTextQuery, found: Predictions, places: Array) -> TextScore:
-        """Return the result of a query, whose tokens have these places in the tree, with those before the text."""
+    def _text_score(self, query: ScoreTextQuery, tokens: tuple[ScoredToken, ...], groups: Array) -> TextScore:
+        """Return the result of a text from its tokens, and log-probabilities of groups after each, `[T, m]`."""
+        words = self._scored_words(query, tokens, groups) if query.words else None
+        return TextScore(query.text, tokens, query.truncated, words, _scored_bytes(query))
+
+    def _scored_tokens(
+        self, query: ScoreTextQuery, found: Predictions, places: Array, first: int = 0
+    ) -> tuple[ScoredToken, ...]:
+        """Return the tokens of a query from the `first` one on.
+
+        They have these places in the tree, with those before the text.
+        """
         values = found.log_probabilities[places].tolist()
         unread = 1 - len(query.before)
         tokens = []
-        for index, token in enumerate(query.tokens):
+        for index, token in enumerate(query.tokens[first:], first):
             place = index + len(query.before)
             scored = index >= unread
             start, end = query.spans[index] if query.spans else (None, None)
@@ -472,10 +560,11 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
                     self._tokens(*found.best[before], query.explain) if explained else (),
                 )
             )
-        words = self._scored_words(query, values[len(query.before) :], found.groups[places]) if query.words else None
-        return TextScore(query.text, tuple(tokens), query.truncated, words)
+        return tuple(tokens)
 
-    def _scored_words(self, query: ScoreTextQuery, values: Sequence[float], groups: Array) -> tuple[ScoredWord, ...]:
+    def _scored_words(
+        self, query: ScoreTextQuery, tokens: Sequence[ScoredToken], groups: Array
+    ) -> tuple[ScoredWord, ...]:
         """Return the words of a text from the log-probabilities of its tokens, and of groups after each, `[T, m]`.
 
         Without a start token the first word is not scored: its first token has no probability.
@@ -488,7 +577,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             for place, state in text.cuts.items()
             if place + last >= 0
         }
-        values = values if query.before else [0.0, *values[1:]]
+        values = [0.0 if token.log_probability is None else token.log_probability for token in tokens]
         found = text.score(values, begins, float(groups[-1, 0]))
         unscored = 0 if query.before else 1
         words = []
@@ -499,12 +588,22 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             start += len(piece) - len(piece.lstrip(_WHITE_SPACE))
             end = max(start, end - (len(piece) - len(piece.rstrip(_WHITE_SPACE))))
             value = None if index < unscored else word.log_probability
-            words.append(ScoredWord(query.text[start:end], start, end, word.tokens, value))
+            words.append(ScoredWord(query.text[start:end], start, end, word.tokens, value, tokens[first].entropy))
         return tuple(words)
 
     def _tokens(self, values: Array, ids: Array, top_k: int) -> tuple[NextToken, ...]:
         best = zip(ids[:top_k].tolist(), values[:top_k].tolist(), strict=True)
         return tuple(NextToken(self.tokenizer.text(token), token, value, token == self._end) for token, value in best)
+
+
+def _scored_bytes(query: ScoreTextQuery) -> int | None:
+    """Return the UTF-8 bytes of a text from its first scored token to the last one; None where there is none."""
+    unscored = 0 if query.before else 1
+    if len(query.spans) <= unscored:
+        return None
+    start = query.spans[1][0] if unscored else 0
+    end = len(query.text) if query.truncated is None else query.spans[-1][1]
+    return len(query.text[start:end].encode())
 
 
 class _Continuations:

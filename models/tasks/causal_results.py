@@ -1,9 +1,11 @@
 """Queries and results of causal language models of subword tokens. All log-probabilities are base e."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from models.backend import Array
 from models.tasks.model import SinglePart, TopKQuery
 from models.text.words import Span
 
@@ -14,9 +16,12 @@ __all__ = [
     "NextTokensQuery",
     "ScoreTextQuery",
     "ScoredToken",
+    "ScoredWindow",
     "ScoredWord",
     "SpelledWord",
+    "StridedTextQuery",
     "TextScore",
+    "TextWindow",
 ]
 
 
@@ -152,6 +157,13 @@ class ScoredWord:
     """Its first token, those of white space before it included, and the one after its last."""
     log_probability: float | None
     """None for the first word of a text that the model reads nothing before."""
+    entropy: float | None = None
+    """Where asked for: the entropy of the distribution that the first of `tokens` is drawn from, in nats."""
+
+    @property
+    def token_count(self) -> int:
+        """Return the number of its tokens, those of white space before it included."""
+        return self.tokens[1] - self.tokens[0]
 
     @property
     def surprisal(self) -> float | None:
@@ -171,6 +183,8 @@ class TextScore:
     """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
     words: tuple[ScoredWord, ...] | None = None
     """Its words, where they are asked for."""
+    scored_bytes: int | None = None
+    """UTF-8 bytes of the text from the first scored token to the last one; None for a text of token ids."""
 
     @property
     def log_probability(self) -> float:
@@ -185,6 +199,11 @@ class TextScore:
             return math.exp(-math.fsum(scores) / len(scores)) if scores else math.inf
         except OverflowError:
             return math.inf
+
+    @property
+    def bits_per_byte(self) -> float | None:
+        """Negative log-probability, base 2, for each scored byte of the text; None where there is no such byte."""
+        return -self.log_probability / math.log(2) / self.scored_bytes if self.scored_bytes else None
 
     def _scores(self) -> list[float]:
         return [token.log_probability for token in self.tokens if token.log_probability is not None]
@@ -240,3 +259,51 @@ class ScoreTextQuery(SinglePart):
     def result_items(self) -> int:
         """Number of tokens of the result, of tokens instead of them, and of words."""
         return self.length * (1 + self.explain + self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class TextWindow(SinglePart):
+    """A part of a text that is longer than the network reads at a time."""
+
+    query: ScoreTextQuery
+    """The tokens that are read: those of the context, and those that are scored."""
+    first: int
+    """Tokens of the context, which other windows score."""
+    last: bool
+    """Whether the text ends with this window."""
+
+    @property
+    def length(self) -> int:
+        return self.query.length
+
+    @property
+    def result_items(self) -> int:
+        """Number of scored tokens, of tokens instead of them, and of words."""
+        return (self.length - self.first) * (1 + self.query.explain + self.query.words)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredWindow:
+    """The scored tokens of a window."""
+
+    tokens: tuple[ScoredToken, ...]
+    groups: Array
+    """Log-probabilities of groups of tokens before each scored token, and of the last window after them, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class StridedTextQuery:
+    """A text that is scored window by window."""
+
+    text: ScoreTextQuery
+    """All tokens of the text."""
+    windows: tuple[TextWindow, ...]
+
+    @property
+    def result_items(self) -> int:
+        """Number of tokens of the result, of tokens instead of them, and of words."""
+        return self.text.result_items
+
+    def parts(self) -> Sequence[TextWindow]:
+        """Return the windows."""
+        return self.windows

@@ -238,10 +238,20 @@ class LanguageModel(Model[LanguageModelConfig]):
         )
 
     def score_query(
-        self, text: str, *, explain: int = 0, truncate: bool = False, unit: Unit | None = None
+        self,
+        text: str,
+        *,
+        explain: int = 0,
+        truncate: bool = False,
+        unit: Unit | None = None,
+        stride: int | None = None,
+        max_windows: int | None = None,
     ) -> ScoreQuery:
-        """Check and tokenize one sentence; see `score`. The unit can only be `word`."""
+        """Check and tokenize one sentence; see `score`. The unit can only be `word`, and there is no stride."""
+        del max_windows
         _check_unit(unit)
+        if stride is not None:
+            raise QueryError("stride is for models of subwords")
         explain = self._checked_explain(explain)
         tokens, words, truncated = self._split(text, head if truncate else None)
         return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt, truncated)

@@ -13,14 +13,18 @@ import transformers
 from fastapi.testclient import TestClient
 
 from models.decoding.next_words import next_words
-from models.decoding.word_probabilities import score_words
+from models.decoding.word_probabilities import score_rows, score_words
 from models.errors import QueryError, TextTooLongError
+from models.operations.language import SCORE
 from models.reading import read_manifest
 from models.store import load_bundle
 from models.tasks.causal_language_model import CausalLanguageModel
+from models.tasks.causal_results import ScoreTextQuery
 from models.tasks.language_sampling import DrawQuery
 from models.text.utf8 import byte_level_pieces
 from models.text.word_vocabulary import PUNCTUATION, State, WordBoundaries, WordVocabulary
+from service.offline.command import command_of
+from service.offline.options import FileOptions, ModelOptions
 from service.server.app import create_app
 from service.settings import Settings
 from tests.support.causal_directory import FAMILIES, write_causal
@@ -308,6 +312,95 @@ def test_the_first_word_is_not_scored_without_a_start_token(startless):
         model.next_words([" "])
 
 
+LONG = "Where is the museum, naïve 🙂 Straße?  I know the station. " * 5
+
+
+@torch.no_grad()
+def strided_rows(directory: Path, before: list[int], ids: list[int], limit: int, stride: int) -> torch.Tensor:
+    """Return the log-probabilities of each token and of what follows the last one, each read in its window.
+
+    A window has `limit` tokens after those `before`, and scores those that no window before has, as in "Perplexity of
+    fixed-length models" of transformers' documentation. Where nothing is read before the first token, its row is zero.
+    """
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager").eval()
+    rows = []
+    for place in range(len(ids) + 1):
+        scored = min(place, len(ids) - 1)
+        begin = stride * max(0, math.ceil((scored + 1 - limit) / stride))
+        read = [*before, *ids[begin:place]]
+        rows.append(model(torch.tensor([read])).logits[0, -1].log_softmax(-1) if read else torch.zeros(408))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA, ""])
+@pytest.mark.parametrize("stride", [1, 20, 62])
+def test_long_texts_are_scored_in_windows(name, stride, loaded, startless, vocabularies, written):
+    model, name = (loaded[name], name) if name else (startless, BYTES)
+    first, *ids = tokens_of(written(name), LONG)
+    before = [first] if model is not startless else []
+    rows = strided_rows(written(name), before, ids, 63, stride)
+    (found,) = model.score([LONG], explain=2, unit="word", stride=stride)
+    unscored = 0 if before else 1
+    assert len(ids) > 3 * 63
+    assert [each.scored for each in found.tokens] == [False] * unscored + [True] * (len(ids) - unscored)
+    scored = list(zip(found.tokens, ids, rows[:-1], strict=True))[unscored:]
+    for token, ident, row in scored:
+        assert token.log_probability == pytest.approx(float(row[ident]), abs=1e-4)
+        assert token.entropy == pytest.approx(float(-(row.exp() * row).sum()), abs=1e-3)
+        assert token.rank == 1 + int((row > row[ident]).sum())
+        assert [each.token for each in token.alternatives] == row.topk(2).indices.tolist()
+    total = sum(float(row[ident]) for _, ident, row in scored)
+    size = len(LONG.encode()) - (len("Wh") if unscored else 0)
+    assert before or found.tokens[0].word == "Wh"
+    assert found.bits_per_byte == pytest.approx(-total / math.log(2) / size, rel=1e-5)
+    wanted = score_rows(vocabularies[name], before, ids, rows.double().numpy())
+    assert [each.word for each in found.words] == [each.text for each in wanted.words]
+    assert [LONG[each.start : each.end] for each in found.words] == [each.text for each in wanted.words]
+    values = [each.log_probability for each in found.words[unscored:]]
+    assert values == pytest.approx([each.log_probability for each in wanted.words[unscored:]], abs=2e-4)
+    for word in found.words:
+        assert word.entropy == found.tokens[word.tokens[0]].entropy
+        assert word.token_count == len(found.tokens[slice(*word.tokens)])
+    (again,) = model.score([LONG], stride=stride)
+    assert again.log_probability == pytest.approx(found.log_probability, abs=1e-3)
+    assert again.words is None
+
+
+def test_short_texts_are_the_same_with_a_stride(loaded):
+    model = loaded[LLAMA]
+    found, wanted = model.score(["I know", LONG], stride=8), model.score(["I know"])
+    assert found[0].log_probability == pytest.approx(wanted[0].log_probability, abs=1e-4)
+    assert isinstance(model.score_query("I know", stride=8), ScoreTextQuery)
+    query = model.score_query(LONG, stride=8, explain=2)
+    assert query.result_items == 3 * query.text.length == sum(each.result_items for each in query.parts())
+
+
+def test_strides_that_are_refused(loaded, startless):
+    for stride in (0, 64):
+        with pytest.raises(QueryError, match="stride must be from 1 to 63"):
+            loaded[BYTES].score(["a"], stride=stride)
+    with pytest.raises(QueryError, match="stride must be from 1 to 62"):
+        startless.score(["a"], stride=63)
+    with pytest.raises(QueryError, match="either stride or truncate"):
+        loaded[BYTES].score(["a"], stride=8, truncate=True)
+    with pytest.raises(TextTooLongError, match="tokens with this stride; the model's limit is 79"):
+        loaded[BYTES].score_query(LONG, stride=8, max_windows=3)
+    with pytest.raises(TextTooLongError, match="characters with this stride"):
+        loaded[BYTES].score_query("a" * 64 * 80, stride=8, max_windows=3)
+
+
+def test_bits_per_byte_are_those_of_the_text_that_was_read(loaded, startless):
+    for model, text in ((loaded[BYTES], "naïve 🙂"), (loaded[LLAMA], "naïve 🙂"), (startless, "the 🙂")):
+        (score,) = model.score([text])
+        unscored = 0 if model is not startless else score.tokens[0].end
+        size = len(text[unscored:].encode())
+        assert score.bits_per_byte == pytest.approx(-score.log_probability / math.log(2) / size)
+    (score,) = loaded[BYTES].score(["I " * 100], truncate=True)
+    assert score.scored_bytes == score.tokens[-1].end < 200
+    assert startless.score(["a"])[0].bits_per_byte is None
+    assert loaded[BYTES].run_score([loaded[BYTES].score_token_query([80, 81])])[0].bits_per_byte is None
+
+
 def test_words_outside_the_vocabulary_have_no_probability(loaded, monkeypatch):
     model = loaded[LLAMA]
     monkeypatch.setattr(model.tokenizer, "split", lambda text: ([model.config.special_tokens.unknown], [(0, 1)]))
@@ -461,6 +554,37 @@ def test_scores_over_http(client, loaded):
                 assert "scored" not in token
                 assert [each["token"] for each in token["alternatives"]] == [each.token for each in theirs.alternatives]
     assert client.post("/v1/score", json={"model": LLAMA.lower(), "text": ""}).status_code == 422
+
+
+def test_long_texts_over_http_and_by_the_command(client, loaded, bundles, tmp_path, capsys):
+    body = {"model": BYTES.lower(), "text": ["I know", LONG], "unit": "word", "explain": True, "stride": 32}
+    answer = client.post("/v1/score", json=body)
+    assert answer.status_code == 200, answer.text
+    wanted = loaded[BYTES].score(body["text"], unit="word", explain=5, stride=32)
+    (tmp_path / "in.txt").write_text(f"I know\n{LONG.strip()}\n")
+    command = command_of(SCORE)
+    model = ModelOptions(model=BYTES.lower(), model_dirs=(bundles[BYTES].parents[1],), threads=1)
+    chosen = {"unit": "word", "explain": True, "top_k": 5, "stride": 32}
+    for form in ("jsonl", "tsv"):
+        files = FileOptions(output=tmp_path / f"out.{form}", format=form)
+        assert command(model, files, file=tmp_path / "in.txt", text=(), **chosen) == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    for found, theirs, line, row in zip(answer.json()["results"], wanted, lines, rows, strict=True):
+        assert found["bits_per_byte"] == pytest.approx(theirs.bits_per_byte, rel=1e-4)
+        assert line["bits_per_byte"] == pytest.approx(theirs.bits_per_byte, rel=0.02)  # without the last space
+        assert float(row[2]) == pytest.approx(line["bits_per_byte"], abs=1e-4)
+        for member in (found, line):
+            assert [each["entropy"] for each in member["words"]] == pytest.approx(
+                [each.entropy for each in theirs.words], abs=1e-3
+            )
+            assert [each["token_count"] for each in member["words"]] == [each.token_count for each in theirs.words]
+            assert [each["start"] for each in member["words"]] == [each.start for each in theirs.words]
+    body = {"model": BYTES.lower(), "text": "I know", "unit": "word"}
+    found = client.post("/v1/score", json=body).json()["results"][0]
+    assert "entropy" not in found["words"][0]
+    assert client.post("/v1/score", json={**body, "text": LONG}).status_code == 422
+    assert client.post("/v1/score", json={**body, "stride": 64}).status_code == 422
 
 
 def test_next_tokens_over_http(client, loaded):
