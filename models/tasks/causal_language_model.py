@@ -446,7 +446,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         texts = [(*(query.after if isinstance(query.after, tuple) else ()), *query.tokens) for query in queries]
         states = self._states(texts, queries)
         most = max(1, *(query.alternatives for query in queries))
-        whole = ["all_log_probabilities"] if any(query.temperature > 0 for query in queries) else []
+        whole = ["all_log_probabilities"] if any(query.whole for query in queries) else []
         drawn: list[Drawn] = []
         for first in range(0, len(queries), self._predictor.most_positions):
             part = slice(first, first + self._predictor.most_positions)
@@ -455,7 +455,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             for row, (query, text) in enumerate(zip(queries[part], texts[part], strict=True)):
                 best = list(zip(ids[row].tolist(), values[row].tolist(), strict=True))
                 token, value = best[0]
-                if query.temperature > 0:
+                if query.whole:
                     token = drawn_place(rows[0][row], query)
                     value = float(rows[0][row][token])
                 drawn.append(Drawn(token, value, tuple(best[: query.alternatives]), text))

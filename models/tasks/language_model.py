@@ -324,7 +324,7 @@ class LanguageModel(Model[LanguageModelConfig]):
     def run_draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
         """Draw the next token of each text, in the order of the queries."""
         most = 2 + max(query.alternatives for query in queries)  # `<unk>` may be among them
-        whole = any(query.temperature > 0 for query in queries)
+        whole = any(query.whole for query in queries)
         top_k = np.array(self.vocab_size if whole else min(most, self.vocab_size))
         inputs = self._advanced(queries)
         outputs = ["log_probabilities", "words", "next_hidden", "next_cell"]
@@ -332,7 +332,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         values = np.where(ids == self._unknown, -math.inf, values)
         drawn = []
         for row, query in enumerate(queries):
-            place = drawn_place(values[row], query)
+            place = drawn_place(values[row], query, ids[row])
             best = zip(ids[row, :most].tolist(), values[row, :most].tolist(), strict=True)
             alternatives = tuple(each for each in best if each[1] != -math.inf)[: query.alternatives]
             prefix = Prefix(hidden[:, row].copy(), cell[:, row].copy())
@@ -349,7 +349,13 @@ class LanguageModel(Model[LanguageModelConfig]):
             for token, value in found.alternatives
             if token != self._unknown
         ]
-        return found.log_probability, found.rank, found.entropy, tuple(alternatives[:top_k])
+        return (
+            found.log_probability,
+            found.rank,
+            found.entropy,
+            tuple(alternatives[:top_k]),
+            found.alternatives[:top_k],
+        )
 
     def _words(self, ids: Array, values: Array) -> list[NextWord]:
         """Return the words of ids `[k]`, without `<unk>` and words of probability 0."""

@@ -107,6 +107,8 @@ class TokenScore:
     """Where asked for: the entropy of the distribution that the word is drawn from, in nats."""
     alternatives: tuple[NextWord, ...] = ()
     """Where asked for: the most probable words instead, the word itself among them where it is one."""
+    best: tuple[tuple[int, float], ...] = ()
+    """Where asked for: ids and log-probabilities of the most probable outcomes, of which `<unk>` is one, by rank."""
 
     @property
     def sentence_end(self) -> bool:

@@ -4,7 +4,8 @@ Shapes: `K` most probable tokens of a distribution, in descending order.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,6 +35,8 @@ class DrawQuery(SinglePart):
     """Whether another token may be asked for after this one."""
     salt: str = ""
     """Which part of the cache may be used; see `Model.with_cache_salt`."""
+    adjustments: Mapping[int, float] = field(default_factory=dict)
+    """What is added to the log-probabilities of tokens before one is drawn, by id: biases and penalties."""
 
     @property
     def length(self) -> int:
@@ -44,6 +47,11 @@ class DrawQuery(SinglePart):
         """Number of tokens of the result."""
         return 1 + self.alternatives
 
+    @property
+    def whole(self) -> bool:
+        """Return whether more than the most probable tokens are needed to draw one."""
+        return self.temperature > 0 or bool(self.adjustments)
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -52,19 +60,26 @@ class Drawn:
     token: int
     """Its id."""
     log_probability: float
-    """The token's log-probability in the model's distribution, at temperature 1."""
+    """The token's log-probability in the model's distribution, at temperature 1 and without adjustments."""
     alternatives: tuple[tuple[int, float], ...]
     """The most probable tokens and their log-probabilities; fewer where others have probability 0."""
     prefix: object
     """To continue from without reading the text again. The token itself is still to be read."""
 
 
-def drawn_place(log_probabilities: Array, query: DrawQuery) -> int:
+def drawn_place(log_probabilities: Array, query: DrawQuery, tokens: Array | None = None) -> int:
     """Return the place in `log_probabilities` (`[K]`) of the token that a query draws.
 
-    Excluded tokens have minus infinity. `temperature` and `top_p` are those of Holtzman et al.
-    2020, "The Curious Case of Neural Text Degeneration", section 3.
+    Excluded tokens have minus infinity, which adjustments do not change. `temperature` and `top_p`, which follow the
+    adjustments, are those of Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration", section 3.
+
+    tokens `[K]` are the ids at each place where these are not the places themselves; all ids then, if there are
+    adjustments.
     """
+    if query.adjustments:
+        added = np.zeros(len(log_probabilities))
+        added[list(query.adjustments)] = list(query.adjustments.values())
+        log_probabilities = log_probabilities + (added if tokens is None else added[tokens])
     if query.temperature == 0:
         return int(np.argmax(log_probabilities))
     scaled = log_probabilities.astype(np.float64)

@@ -31,6 +31,24 @@ def test_a_completion(client):
     assert found.usage.total_tokens == found.usage.prompt_tokens + found.usage.completion_tokens
 
 
+def test_penalties_biases_and_the_best_of_several(client):
+    fields = {"model": "next-word", "prompt": "we had a very", "max_tokens": 6, "seed": 3}
+    found = client.completions.create(
+        **fields,
+        best_of=4,
+        n=2,
+        frequency_penalty=0.5,
+        presence_penalty=0.5,
+        logit_bias={"5": -100},
+        extra_body={"prompt_logprobs": 1},
+    )
+    assert [each.index for each in found.choices] == [0, 1]
+    first, *others = found.choices[0].prompt_logprobs
+    assert first is None
+    assert [each["rank"] for entries in others for each in entries.values()][-1] >= 1
+    assert found.usage.completion_tokens > 2 * 6 or any(each.finish_reason == "stop" for each in found.choices)
+
+
 def test_a_stream(client):
     fields = {"model": "next-word", "prompt": [[1, 5]], "max_tokens": 6, "seed": 3, "temperature": 0.5, "top_p": 0.9}
     whole = client.completions.create(**fields).choices[0]
@@ -41,7 +59,9 @@ def test_a_stream(client):
 
 def test_errors_are_the_client_s(client, closed):
     with pytest.raises(openai.BadRequestError, match="presence_penalty"):
-        client.completions.create(model="next-word", prompt="a", presence_penalty=1)
+        client.completions.create(model="next-word", prompt="a", presence_penalty=3)
+    with pytest.raises(openai.BadRequestError, match="suffix is not supported"):
+        client.completions.create(model="next-word", prompt="a", suffix="b")
     with pytest.raises(openai.NotFoundError, match="unknown model"):
         client.completions.create(model="gpt", prompt="a")
     with pytest.raises(openai.NotFoundError, match="not supported"):

@@ -20,7 +20,7 @@ from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation
 from service.protocols.openai.failures import failure_content
 from service.protocols.openai.fields import CompletionFields, Prompt
-from service.protocols.openai.logged import LoggedToken, log_probabilities
+from service.protocols.openai.logged import LoggedToken, RankedToken, log_probabilities, ranked_log_probabilities
 from service.protocols.openai.writers import Writer, writer_of
 
 __all__ = ["completions"]
@@ -51,6 +51,8 @@ class _Job:
     prompts: Sequence[Any]
     continuations: list[Continuation]
     echoes: Sequence[tuple[str, Sequence[LoggedToken]]] = ()
+    ranked: Sequence[Sequence[Sequence[RankedToken] | None]] = ()
+    """Of each prompt its tokens with their ranks, where these are asked for."""
 
     async def grow(self) -> AsyncIterator[list[Continuation]]:
         """Add a token to each completion that has not ended, and yield them, until all have ended."""
@@ -65,6 +67,14 @@ class _Job:
             yield live
             live = [each for each in live if each.finish_reason is None]
 
+    def chosen(self) -> list[Continuation]:
+        """Return the best `n` completions of each prompt, by their log-probability for each token."""
+        count, kept = self.fields.candidates, self.fields.n
+        if count == kept:
+            return self.continuations
+        groups = (self.continuations[first : first + count] for first in range(0, len(self.continuations), count))
+        return [each for group in groups for each in sorted(group, key=lambda one: -one.mean_log_probability)[:kept]]
+
     def usage(self) -> dict[str, int]:
         read = sum(len(prompt.tokens) for prompt in self.prompts)
         made = sum(len(each.tokens) for each in self.continuations)
@@ -78,8 +88,7 @@ async def completions(request: Request) -> Response:
     """
     job = await _job(request)
     fields = job.fields
-    if fields.echo:
-        job.echoes = await _echoes(job)
+    await _read_prompts(job)
     head = {
         "id": f"cmpl-{secrets.token_hex(12)}",
         "object": "text_completion",
@@ -95,13 +104,14 @@ async def completions(request: Request) -> Response:
         pass
 
     def content() -> dict[str, object]:
-        choices = [_choice(job, each) for each in job.continuations]
+        choices = [_choice(job, index, each) for index, each in enumerate(job.chosen())]
         return {**head, "choices": choices, "usage": job.usage()}
 
     tokens = sum(len(each.tokens) for each in job.continuations) + fields.n * sum(
         len(logged) for _, logged in job.echoes
     )
-    return await json_response(request, content, tokens * (1 + (fields.logprobs or 0)))
+    items = tokens * (1 + (fields.logprobs or 0)) + fields.n * sum(map(len, job.ranked)) * (1 + fields.explain)
+    return await json_response(request, content, items)
 
 
 async def _job(request: Request) -> _Job:
@@ -110,10 +120,12 @@ async def _job(request: Request) -> _Job:
     begun = engine_of(request).begin(caller_of(request), fields.model, "next-word")
     writer = writer_of(begun.model)
     begun.expect_inputs("score", fields.prompt)
-    begun.served.batcher.admit(len(fields.prompt) * fields.n, begun.deadline)
+    if (largest := max(fields.logit_bias, default=0)) >= writer.vocab_size:
+        raise QueryError(f"logit_bias: token ids must be from 0 to {writer.vocab_size - 1}, not {largest}")
+    begun.served.batcher.admit(len(fields.prompt) * fields.candidates, begun.deadline)
 
     def query(prompt: Prompt) -> Any:
-        found = writer.query(prompt, (fields.logprobs or 0) if fields.echo else 0)
+        found = writer.query(prompt, fields.explain)
         if len(found.tokens) + fields.max_tokens > writer.longest:
             raise QueryError(
                 f"a prompt of {len(found.tokens)} tokens and max_tokens={fields.max_tokens} are more than the "
@@ -122,9 +134,9 @@ async def _job(request: Request) -> _Job:
         return found
 
     prompts = await begun.prepare("score", query, fields.prompt)
-    items = len(prompts) * fields.n * fields.max_tokens * (1 + (fields.logprobs or 0))
-    if fields.echo:
-        items += fields.n * sum(each.result_items for each in prompts)
+    items = len(prompts) * fields.candidates * fields.max_tokens * (1 + (fields.logprobs or 0))
+    shown = fields.echo + (fields.prompt_logprobs is not None)
+    items += fields.n * shown * sum(each.result_items for each in prompts)
     await begun.reserve(items)
     read = [writer.read(each) for each in prompts]
     seeds = fields.seeds()
@@ -133,8 +145,8 @@ async def _job(request: Request) -> _Job:
             index=index,
             fields=fields,
             generator=np.random.default_rng(seeds[index]),
-            unread=read[index // fields.n],
-            prompt_tokens=len(prompts[index // fields.n].tokens),
+            unread=read[index // fields.candidates],
+            prompt_tokens=len(prompts[index // fields.candidates].tokens),
             salt=writer.salt,
             finish_reason=None if fields.max_tokens else "length",
         )
@@ -143,23 +155,30 @@ async def _job(request: Request) -> _Job:
     return _Job(request, fields, begun, writer, prompts, continuations)
 
 
-async def _echoes(job: _Job) -> list[tuple[str, Sequence[LoggedToken]]]:
-    """Return text and tokens of each prompt, with their log-probabilities where these are asked for."""
-    logprobs, writer = job.fields.logprobs, job.writer
-    if logprobs is None:
-        return [writer.echo(each, None) for each in job.prompts]
-    scores = await job.begun.compute("explain" if logprobs else "score", list(map(writer.scored, job.prompts)))
-    return [writer.echo(*each) for each in zip(job.prompts, scores, strict=True)]
+async def _read_prompts(job: _Job) -> None:
+    """Add text and tokens of each prompt that are part of the answer, with log-probabilities where asked for."""
+    fields, writer, prompts = job.fields, job.writer, job.prompts
+    echoed = fields.echo and fields.logprobs is not None
+    scores: Sequence[Any] = [None] * len(prompts)
+    if echoed or fields.prompt_logprobs is not None:
+        scores = await job.begun.compute("explain" if fields.explain else "score", list(map(writer.scored, prompts)))
+    read = list(zip(prompts, scores, strict=True))
+    if fields.echo:
+        job.echoes = [writer.echo(query, score if echoed else None, fields.logprobs or 0) for query, score in read]
+    if fields.prompt_logprobs is not None:
+        job.ranked = [writer.ranked(query, score, fields.prompt_logprobs) for query, score in read]
 
 
-def _choice(job: _Job, found: Continuation) -> dict[str, object]:
-    text, echo = job.echoes[found.index // job.fields.n] if job.echoes else ("", ())
-    return {
-        "index": found.index,
+def _choice(job: _Job, index: int, found: Continuation) -> dict[str, object]:
+    prompt = index // job.fields.n
+    text, echo = job.echoes[prompt] if job.echoes else ("", ())
+    choice = {
+        "index": index,
         "text": text + found.text,
         "finish_reason": found.finish_reason,
         "logprobs": _logged(job, [*echo, *found.tokens], 0),
     }
+    return {**choice, "prompt_logprobs": ranked_log_probabilities(job.ranked[prompt])} if job.ranked else choice
 
 
 def _logged(job: _Job, tokens: Sequence[LoggedToken], offset: int) -> dict[str, object] | None:

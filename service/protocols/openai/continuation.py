@@ -1,6 +1,7 @@
 """A completion that grows by a token at a time: its text, and where it stops."""
 
 import codecs
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,6 +40,13 @@ class Continuation:
     """Characters of the text that were taken by `fresh`."""
     decoder: codecs.IncrementalDecoder = field(default_factory=_decoder)
     """Makes characters of the bytes of tokens, of which some are parts of a character."""
+    adjustments: dict[int, float] = field(default_factory=dict)
+    """What penalties and biases add to the log-probabilities of tokens."""
+    seen: set[int] = field(default_factory=set)
+    """The tokens of the completion, where there is a penalty for them."""
+
+    def __post_init__(self) -> None:
+        self.adjustments.update(self.fields.logit_bias)
 
     def query(self) -> DrawQuery:
         """Return the query of the next token."""
@@ -52,7 +60,22 @@ class Continuation:
             fields.logprobs or 0,
             goes_on=len(self.tokens) + 1 < fields.max_tokens,
             salt=self.salt,
+            adjustments=self.adjustments,
         )
+
+    @property
+    def mean_log_probability(self) -> float:
+        """Log-probability for each token of the completion, 0 without tokens."""
+        values = [each.log_probability for each in self.tokens if each.log_probability is not None]
+        return math.fsum(values) / len(values) if values else 0.0
+
+    def _penalize(self, token: int) -> None:
+        """Count a token: its penalties are those of OpenAI's API, `frequency` times its count, and `presence` once."""
+        frequency, presence = self.fields.frequency_penalty, self.fields.presence_penalty
+        if frequency or presence:
+            added = frequency if token in self.seen else frequency + presence
+            self.adjustments[token] = self.adjustments.get(token, 0.0) - added
+            self.seen.add(token)
 
     def add(self, drawn: Drawn, writer: Writer) -> None:
         """Add a token; it ends the completion where it ends a text or a stop sequence, or is the last one."""
@@ -61,6 +84,7 @@ class Continuation:
         (text, piece), *others = writer.written(tokens, first=first)
         alternatives = [(other, value) for (other, _), (_, value) in zip(others, drawn.alternatives, strict=True)]
         self.unread, self.prefix = (drawn.token,), drawn.prefix
+        self._penalize(drawn.token)
         ended = drawn.token == writer.end
         last = ended or len(self.tokens) + 1 >= self.fields.max_tokens
         before = len(self.text)

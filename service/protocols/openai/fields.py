@@ -1,7 +1,8 @@
 """Fields of a request for completions, checked."""
 
+import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Annotated
 
@@ -20,14 +21,9 @@ Prompt = str | list[int]
 _FORMS = "must be a text, a list of texts, a list of token ids, or a list of lists of token ids"
 _MOST_STOPS, _STOP_CHARACTERS = 64, 1000
 """Stop sequences, and the characters of all together: every completion is compared with them at every step."""
-_DEFAULTS = {
-    "suffix": (None, ""),
-    "best_of": (None, 1),
-    "logit_bias": (None, {}),
-    "presence_penalty": (None, 0),
-    "frequency_penalty": (None, 0),
-}
-"""Fields that are not supported, and the values with which they change nothing."""
+_MOST_BIASES, _LARGEST_BIAS = 300, 100
+"""Entries of `logit_bias`, and the largest absolute value of one."""
+_TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 
 
 def is_ids(value: object) -> bool:
@@ -59,8 +55,29 @@ def _stops(value: object) -> list[str]:
     return [each for each in found if each]
 
 
+def _biases(value: object) -> Mapping[int, float]:
+    """Return values by token id; raises `ValueError`."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(_is_bias(*each) for each in value.items()):
+        raise ValueError(f"must map token ids to numbers from -{_LARGEST_BIAS} to {_LARGEST_BIAS}")
+    if len(value) > _MOST_BIASES:
+        raise ValueError(f"must have at most {_MOST_BIASES} token ids")
+    return {int(token): float(bias) for token, bias in value.items()}
+
+
+def _is_bias(token: object, bias: object) -> bool:
+    """Return whether a member of `logit_bias` is a token id, in decimal digits without leading zeros, and its bias."""
+    if not isinstance(token, str) or not isinstance(bias, int | float) or isinstance(bias, bool):
+        return False
+    return _TOKEN_ID.fullmatch(token) is not None and abs(bias) <= _LARGEST_BIAS
+
+
 def _or_default(default: object) -> BeforeValidator:
     return BeforeValidator(lambda value: default if value is None else value)
+
+
+Penalty = Annotated[float, Field(ge=-2, le=2), _or_default(0.0)]
 
 
 class StreamOptions(BaseModel):
@@ -72,9 +89,7 @@ class StreamOptions(BaseModel):
 
 
 class CompletionFields(Fields):
-    """Texts to go on with. Fields that change nothing are ignored, others that are not supported are refused."""
-
-    model_config = ConfigDict(extra="allow")
+    """Texts to go on with."""
 
     prompt: Annotated[list[object], BeforeValidator(_prompts)]
     model: ModelName = None
@@ -88,14 +103,36 @@ class CompletionFields(Fields):
     stream_options: StreamOptions | None = None
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: Annotated[bool, _or_default(False)] = False
+    frequency_penalty: Penalty = 0.0
+    presence_penalty: Penalty = 0.0
+    logit_bias: Annotated[Mapping[int, float], BeforeValidator(_biases)] = Field(default_factory=dict)
+    best_of: Annotated[int, Field(ge=1, le=128)] | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    suffix: object = None
 
     def check(self) -> None:
-        """Raise `QueryError` for a field that is not supported and would change the answer."""
-        for name, values in _DEFAULTS.items():
-            if (self.model_extra or {}).get(name) not in values:
-                raise QueryError(f"{name} is not supported")
+        """Raise `QueryError` for fields that are not supported, or not together."""
+        if self.suffix not in (None, ""):
+            raise QueryError("suffix is not supported: the models continue a text, and do not fill in its middle")
+        if self.candidates < self.n:
+            raise QueryError(f"best_of must be at least n, {self.n}, not {self.candidates}")
+        if self.stream and self.candidates > self.n:
+            raise QueryError("completions are not streamed where best_of is above n: the best are known at the end")
+        if self.stream and self.prompt_logprobs is not None:
+            raise QueryError("prompt_logprobs are not available where stream is true")
+
+    @property
+    def candidates(self) -> int:
+        """Completions that are made of each prompt, of which the best `n` are returned."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def explain(self) -> int:
+        """Tokens that stand instead of each token of a prompt, at least 1 where ranks are asked for."""
+        echoed = (self.logprobs or 0) if self.echo else 0
+        return echoed if self.prompt_logprobs is None else max(1, echoed, self.prompt_logprobs)
 
     def seeds(self) -> Sequence[Sequence[int]]:
         """Return the seed of each completion: the same for the same `seed`, whatever else is computed."""
         first = secrets.randbits(64) if self.seed is None else self.seed % 2**64
-        return [(first, prompt, choice) for prompt in range(len(self.prompt)) for choice in range(self.n)]
+        return [(first, prompt, choice) for prompt in range(len(self.prompt)) for choice in range(self.candidates)]

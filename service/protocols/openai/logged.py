@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["LoggedToken", "log_probabilities"]
+__all__ = ["LoggedToken", "RankedToken", "log_probabilities", "ranked_log_probabilities"]
 
 _IMPOSSIBLE = -9999.0
 """Stands for minus infinity, the log-probability of a word that a sparse layer excludes: JSON has no infinity."""
@@ -26,6 +26,36 @@ class LoggedToken:
 
     def __len__(self) -> int:
         return len(self.text) if self.characters is None else self.characters
+
+
+@dataclass(frozen=True, slots=True)
+class RankedToken:
+    """A token in the distribution that a token of a prompt is drawn from."""
+
+    token: int
+    """Its id."""
+    text: str
+    """As that of `LoggedToken`."""
+    log_probability: float
+    rank: int | None
+    """1 for the most probable token; None for a word of probability 0."""
+
+
+def ranked_log_probabilities(tokens: Sequence[Sequence[RankedToken] | None]) -> list[dict[str, object] | None]:
+    """Return the member `prompt_logprobs` of a choice, as vLLM has it.
+
+    Of each token of a prompt, `tokens` has itself and then the most probable ones, of which it may be one; None where
+    nothing precedes it.
+    """
+    return [None if some is None else _by_id(some) for some in tokens]
+
+
+def _by_id(tokens: Sequence[RankedToken]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for each in tokens:
+        value = {"logprob": _finite(each.log_probability), "rank": each.rank, "decoded_token": each.text}
+        found.setdefault(str(each.token), value)
+    return found
 
 
 def log_probabilities(tokens: Sequence[LoggedToken], offset: int, *, alternatives: bool) -> dict[str, object]:

@@ -13,7 +13,7 @@ from models.tasks.language_results import ScoreQuery, SentenceScore
 from models.tasks.model import AnyModel
 from models.text.tokenization import END, UNKNOWN
 from service.protocols.openai.fields import Prompt
-from service.protocols.openai.logged import LoggedToken
+from service.protocols.openai.logged import LoggedToken, RankedToken
 
 __all__ = ["SubwordWriter", "WordWriter", "Writer", "writer_of"]
 
@@ -25,6 +25,8 @@ class Writer(abc.ABC):
     """The token that ends a text."""
     longest: int
     """Tokens of the longest text."""
+    vocab_size: int
+    """Number of token ids."""
     salt: str = ""
     """The part of the model's cache that may be used."""
 
@@ -41,8 +43,15 @@ class Writer(abc.ABC):
         """Return the tokens that are read before the first one of a completion; raises `QueryError` without any."""
 
     @abc.abstractmethod
-    def echo(self, query: Any, score: Any | None) -> tuple[str, list[LoggedToken]]:
-        """Return the text of a prompt, and its tokens, with their log-probabilities where there is a score."""
+    def echo(self, query: Any, score: Any | None, alternatives: int) -> tuple[str, list[LoggedToken]]:
+        """Return the text of a prompt, and its tokens.
+
+        Where there is a score they have their log-probabilities, and so many `alternatives`.
+        """
+
+    @abc.abstractmethod
+    def ranked(self, query: Any, score: Any, count: int) -> list[list[RankedToken] | None]:
+        """Return each token of a prompt and then the `count` most probable ones; None where nothing precedes it."""
 
     @abc.abstractmethod
     def written(self, tokens: Sequence[int], *, first: bool) -> list[tuple[str, bytes]]:
@@ -72,6 +81,7 @@ class WordWriter(Writer):
         self._model = model
         self.end = model.config.special_tokens.end
         self.longest = model.longest_input
+        self.vocab_size = model.vocab_size
 
     def query(self, prompt: Prompt, explain: int) -> ScoreQuery:
         make = self._model.score_query if isinstance(prompt, str) else self._model.score_token_query
@@ -88,7 +98,7 @@ class WordWriter(Writer):
         """Return the tokens after a sentence end, which they may begin with themselves."""
         return query.tokens if query.tokens[:1] == (self.end,) else (self.end, *query.tokens)
 
-    def echo(self, query: ScoreQuery, score: SentenceScore | None) -> tuple[str, list[LoggedToken]]:
+    def echo(self, query: ScoreQuery, score: SentenceScore | None, alternatives: int) -> tuple[str, list[LoggedToken]]:
         """Return text and tokens; the score holds the last ones, and an end that is none of them."""
         words = self._model.spelled(query.tokens) if not query.text else list(query.words)
         texts = [_spaced(word, first=place == 0) for place, word in enumerate(words)]
@@ -96,11 +106,27 @@ class WordWriter(Writer):
         unscored = len(words) - len(scored)
         tokens = [LoggedToken(text, None) for text in texts[:unscored]]
         for text, token in zip(texts[unscored:], scored, strict=True):
-            alternatives = [(f" {each.word}", each.log_probability) for each in token.alternatives]
-            tokens.append(LoggedToken(text, token.log_probability, alternatives))
+            others = [(f" {each.word}", each.log_probability) for each in token.alternatives[:alternatives]]
+            tokens.append(LoggedToken(text, token.log_probability, others))
         if tokens:  # nothing precedes it
             tokens[0] = LoggedToken(texts[0], None)
         return "".join(texts), tokens
+
+    def ranked(self, query: ScoreQuery, score: SentenceScore, count: int) -> list[list[RankedToken] | None]:
+        """Return ranks among all outcomes, of which the unknown word is one."""
+        scored = score.tokens[:-1]
+        unscored = len(query.tokens) - len(scored)
+        found: list[list[RankedToken] | None] = [None] * unscored
+        for token, each in zip(query.tokens[unscored:], scored, strict=True):
+            own = RankedToken(token, self._logged(token), each.log_probability, each.rank)
+            best = enumerate(each.best[:count], 1)
+            found.append(
+                [own, *(RankedToken(other, self._logged(other), value, rank) for rank, (other, value) in best)]
+            )
+        return [None, *found[1:]] if found else []  # nothing precedes the first one
+
+    def _logged(self, token: int) -> str:
+        return _spaced(self._model.spelled([token])[0], first=False)
 
     def written(self, tokens: Sequence[int], *, first: bool) -> list[tuple[str, bytes]]:
         texts = [_spaced(word, first=first) for word in self._model.spelled(tokens)]
@@ -144,6 +170,7 @@ class SubwordWriter(Writer):
         self._special = model.config.special_tokens
         self.end = self._special.end
         self.longest = model.longest_input
+        self.vocab_size = model.vocab_size
         self.salt = model.cache_salt
 
     def query(self, prompt: Prompt, explain: int) -> ScoreTextQuery:
@@ -157,13 +184,13 @@ class SubwordWriter(Writer):
             raise QueryError("the model has no start token, so that nothing can follow an empty prompt")
         return query.tokens or (self._special.start,)  # type: ignore[return-value]
 
-    def echo(self, query: ScoreTextQuery, score: TextScore | None) -> tuple[str, list[LoggedToken]]:
+    def echo(self, query: ScoreTextQuery, score: TextScore | None, alternatives: int) -> tuple[str, list[LoggedToken]]:
         scored: Sequence[tuple[float | None, list[tuple[str, float]]]] = [(None, [])] * len(query.tokens)
         if score is not None:
             scored = [
                 (
                     each.log_probability,
-                    [(self._logged(other.token), other.log_probability) for other in each.alternatives],
+                    [(self._logged(other.token), other.log_probability) for other in each.alternatives[:alternatives]],
                 )
                 for each in score.tokens
             ]
@@ -172,6 +199,25 @@ class SubwordWriter(Writer):
             for token, found in zip(query.tokens, scored, strict=True)
         ]
         return query.text or self.text(query.tokens), tokens
+
+    def ranked(self, query: ScoreTextQuery, score: TextScore, count: int) -> list[list[RankedToken] | None]:
+        found: list[list[RankedToken] | None] = []
+        for token, each in zip(query.tokens, score.tokens, strict=True):
+            if each.log_probability is None:
+                found.append(None)
+                continue
+            own = RankedToken(token, self._logged(token), each.log_probability, each.rank)
+            best = enumerate(each.alternatives[:count], 1)
+            found.append(
+                [
+                    own,
+                    *(
+                        RankedToken(other.token, self._logged(other.token), other.log_probability, rank)
+                        for rank, other in best
+                    ),
+                ]
+            )
+        return found
 
     def _logged(self, token: int) -> str:
         """Return the text of a token, unlike that of others: bytes that are no whole character are spelled."""

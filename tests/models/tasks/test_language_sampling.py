@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,11 +12,9 @@ from models.tasks.language_sampling import DrawQuery, drawn_place
 P = np.log(np.array([0.5, 0.25, 0.15, 0.1], np.float32))
 
 
-def places(query, count=4000, values=P):
+def places(query, count=4000, values=P, tokens=None):
     uniforms = (np.arange(count) + 0.5) / count
-    drawn = (
-        drawn_place(values, DrawQuery((1,), None, query.temperature, query.top_p, uniform)) for uniform in uniforms
-    )
+    drawn = (drawn_place(values, replace(query, uniform=uniform), tokens) for uniform in uniforms)
     found = Counter(drawn)
     return [found[place] / count for place in range(len(values))]
 
@@ -45,6 +44,26 @@ def test_what_is_left_out_is_never_drawn():
     assert drawn_place(values, DrawQuery((1,))) == 1
     edge = DrawQuery((1,), temperature=1.0, uniform=math.nextafter(1, 0))
     assert drawn_place(np.append(P, np.float32(-math.inf)), edge) == 3
+
+
+ADDED = {0: -2.0, 2: 1.5, 3: -0.25}
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_adjustments_are_added_before_the_temperature(temperature):
+    expected = np.exp((P + np.array([-2.0, 0.0, 1.5, -0.25])) / temperature)
+    query = DrawQuery((1,), temperature=temperature, adjustments=ADDED)
+    assert places(query) == pytest.approx(expected / expected.sum(), abs=1e-3)
+    order = np.array([2, 0, 3, 1])  # the ids at each place
+    assert places(query, values=P[order], tokens=order) == pytest.approx((expected / expected.sum())[order], abs=1e-3)
+    nucleus = places(replace(query, top_p=float(expected.max() / expected.sum())))
+    assert nucleus == pytest.approx([0, 0, 1, 0], abs=1e-3)
+
+
+def test_adjustments_hold_at_temperature_0_and_admit_nothing_of_probability_0():
+    assert drawn_place(P, DrawQuery((1,), adjustments=ADDED)) == 2
+    values = np.where(np.arange(4) == 2, -math.inf, P)
+    assert drawn_place(values, DrawQuery((1,), adjustments={2: 100.0, 0: -1.0})) == 1
 
 
 def test_the_model_draws_the_same_token_alone_and_in_a_batch(model, tokenizer):
@@ -79,3 +98,15 @@ def test_special_spellings_are_tokens_and_other_text_is_text(model, tokenizer):
     assert ids == [*tokenizer.encode("we had"), end, *tokenizer.encode("a"), unknown, unknown]
     assert model.spelled(ids) == ["we", "had", "</s>", "a", "<unk>", "<unk>"]
     assert model.token_ids("") == []
+
+
+def test_reported_values_are_those_without_adjustments(model, tokenizer):
+    text = (tokenizer.end_id, *tokenizer.encode("we had a very"))
+    (plain,) = model.run_draws([DrawQuery(text, alternatives=3)])
+    other = plain.alternatives[1][0]
+    queries = [DrawQuery(text, alternatives=3, adjustments={plain.token: -100.0}), DrawQuery(text, alternatives=3)]
+    banned, same = model.run_draws(queries)
+    assert same.token == plain.token
+    assert banned.token == other
+    assert banned.log_probability == pytest.approx(plain.alternatives[1][1], abs=1e-5)
+    assert [each for each, _ in banned.alternatives] == [each for each, _ in plain.alternatives]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -686,6 +687,71 @@ def bytes_of(tokenizer, token, name):
 
 
 @pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_penalties_and_biases_change_what_is_drawn_and_not_what_is_reported(name, client, written):
+    """Log-probabilities less penalties by OpenAI's formula, plus biases, in numpy."""
+    directory = written(name)
+    ids = transformers.AutoTokenizer.from_pretrained(directory)("Where is the")["input_ids"]
+    favoured, banned = 300, int(reference(directory, ids)[-1].argmax())
+    bias = np.zeros(408)
+    bias[[favoured, banned]] = 7.0, -100.0
+    for frequency, presence in ((0.0, 0.0), (1.25, 0.5), (-0.5, -2.0)):
+        counts, expected, values = np.zeros(408), list(ids), []
+        for _ in range(8):
+            row = reference(directory, expected)[-1].numpy().astype(np.float64)
+            token = int(np.argmax(row + bias - frequency * counts - presence * (counts > 0)))
+            counts[token] += 1
+            expected.append(token)
+            values.append(row[token])
+        fields = {"frequency_penalty": frequency, "presence_penalty": presence}
+        biases = {str(favoured): 7, str(banned): -100}
+        found = complete(client, name, prompt=ids, max_tokens=8, logprobs=0, logit_bias=biases, **fields)["choices"][0]
+        assert favoured in expected
+        assert banned not in expected[len(ids) :]
+        assert found["logprobs"]["token_logprobs"] == pytest.approx(values, abs=1e-4)
+        pieces = [bytes_of(transformers.AutoTokenizer.from_pretrained(directory), each, name) for each in expected]
+        assert found["text"] == b"".join(pieces[len(ids) :]).decode(errors="replace")
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
+def test_tokens_of_prompts_have_their_ranks(name, client, written):
+    directory = written(name)
+    ids = transformers.AutoTokenizer.from_pretrained(directory)("Where is 🙂")["input_ids"]
+    rows = reference(directory, ids)
+    for count in (0, 3):
+        found = complete(client, name, prompt=[ids, ids[:1]], max_tokens=1, prompt_logprobs=count)["choices"]
+        assert [each["prompt_logprobs"][0] for each in found] == [None, None]
+        assert len(found[0]["prompt_logprobs"]) == len(ids)
+        assert len(found[1]["prompt_logprobs"]) == 1
+        for row, token, entries in zip(rows, ids[1:], found[0]["prompt_logprobs"][1:], strict=False):
+            best = row.topk(count).indices.tolist()
+            assert list(entries) == list(dict.fromkeys(map(str, [token, *best])))
+            for key, entry in entries.items():
+                assert entry["logprob"] == pytest.approx(float(row[int(key)]), abs=1e-4)
+                assert entry["rank"] == 1 + int((row > row[int(key)]).sum())
+    assert found[0]["prompt_logprobs"][-1][str(ids[-1])]["decoded_token"].startswith("bytes:")
+    echoed = complete(client, name, prompt=ids, max_tokens=0, echo=True, logprobs=1, prompt_logprobs=3)["choices"][0]
+    for logged, entries in zip(echoed["logprobs"]["top_logprobs"][1:], echoed["prompt_logprobs"][1:], strict=True):
+        assert len(logged) <= 2
+        assert len(entries) >= 3
+        assert next(iter(entries.values()))["logprob"] in logged.values()
+    assert complete(client, name, prompt="", max_tokens=1, prompt_logprobs=1)["choices"][0]["prompt_logprobs"] == (
+        [] if name == BYTES else [None]
+    )
+
+
+def test_the_best_of_several_have_the_largest_log_probability_per_token(client):
+    fields = {"prompt": ["Where", "I"], "temperature": 1.5, "seed": 3, "max_tokens": 5, "logprobs": 1}
+    every, best = complete(client, BYTES, n=5, **fields), complete(client, BYTES, n=2, best_of=5, **fields)
+    for first in (0, 1):
+        group = every["choices"][5 * first : 5 * first + 5]
+        group.sort(key=lambda each: -np.mean(each["logprobs"]["token_logprobs"]))
+        assert [each["text"] for each in best["choices"][2 * first : 2 * first + 2]] == [
+            each["text"] for each in group[:2]
+        ]
+    assert best["usage"] == every["usage"]
+
+
+@pytest.mark.parametrize("name", [BYTES, LLAMA])
 def test_echoed_log_probabilities_are_those_of_transformers(name, client, written):
     """What `lm_eval` asks for: token ids as they are, a token more, and the log-probability of each but the first."""
     directory = written(name)
@@ -797,3 +863,6 @@ def test_prompts_that_are_refused(client):
     assert "more than the 63 tokens" in answer.text
     answer = client.post("/v1/completions", json={"model": BYTES.lower(), "prompt": [408], "max_tokens": 4})
     assert answer.status_code == 400
+    answer = client.post("/v1/completions", json={"model": BYTES.lower(), "prompt": "a", "logit_bias": {"408": 1}})
+    assert answer.status_code == 400
+    assert "logit_bias: token ids must be from 0 to 407, not 408" in answer.text

@@ -5,6 +5,7 @@ import contextlib
 import json
 import math
 
+import numpy as np
 import pytest
 
 from service.engine.batcher import DeadlineExceeded
@@ -94,6 +95,89 @@ def test_a_seed_makes_a_text_whatever_else_is_asked(client):
     assert complete(client, prompt="we had a", seed=6, max_tokens=8)["choices"][0]["text"] != alone
 
 
+def greedy(model, text, count, fields):
+    """Return the words of a greedy completion and their log-probabilities, by the distributions of the model."""
+    words, values, counts = [], [], np.zeros(model.vocab_size)
+    bias = np.zeros(model.vocab_size)
+    for token, value in fields.get("logit_bias", {}).items():
+        bias[int(token)] = value
+    for _ in range(count):
+        row = model.distribution([text])[0].astype(np.float64)
+        row[model.config.special_tokens.unknown] = -math.inf
+        penalties = fields.get("frequency_penalty", 0) * counts + fields.get("presence_penalty", 0) * (counts > 0)
+        token = int(np.argmax(row + bias - penalties))
+        counts[token] += 1
+        values.append(row[token])
+        words.append(model.spelled([token])[0])
+        if token == model.config.special_tokens.end:
+            break
+        text += f" {words[-1]}"
+    return words, values
+
+
+@pytest.mark.parametrize(
+    "penalties", [{}, {"frequency_penalty": 1.5}, {"presence_penalty": 2.0, "frequency_penalty": 0.5}]
+)
+def test_penalties_and_biases_are_those_of_openai_and_log_probabilities_those_of_the_model(client, library, penalties):
+    end, very = ids_of(client, "</s>")[0], ids_of(client, "very")[0]
+    fields = {"logit_bias": {str(very): 6.5, str(end): -100}, **penalties}
+    words, values = greedy(library, "we had a very", 12, fields)
+    found = complete(client, prompt="we had a very", max_tokens=12, temperature=0, logprobs=0, **fields)["choices"][0]
+    assert found["text"] == "".join(f" {word}" for word in words)
+    assert found["logprobs"]["token_logprobs"] == pytest.approx(values, abs=1e-4)
+    assert words.count("very") >= (2 if penalties else 4)
+    assert words.count("very") < 12 or not penalties
+
+
+def test_a_bias_selects_and_bans_tokens(client):
+    one, other = ids_of(client, "house cat")
+    found = complete(client, prompt="we had a", max_tokens=5, seed=1, logit_bias={str(one): 100, str(other): 90})
+    assert found["choices"][0]["text"] == " house" * 5
+    unknown = complete(client, prompt="we had a", max_tokens=5, temperature=0, logit_bias={"0": 100})
+    assert "<unk>" not in unknown["choices"][0]["text"]
+
+
+def test_the_best_of_several_have_the_largest_log_probability_per_token(client):
+    fields = {"prompt": ["we had a", "i"], "seed": 5, "max_tokens": 8, "logprobs": 0, "echo": True}
+    every = complete(client, **fields, n=6)
+    best = complete(client, **fields, n=2, best_of=6)
+    assert [each["index"] for each in best["choices"]] == list(range(4))
+    for prompt in range(2):
+        read = len(fields["prompt"][prompt].split())
+        group = every["choices"][6 * prompt : 6 * prompt + 6]
+        group.sort(key=lambda each: -np.mean(each["logprobs"]["token_logprobs"][read:]))
+        chosen = best["choices"][2 * prompt : 2 * prompt + 2]
+        assert [each["text"] for each in chosen] == [each["text"] for each in group[:2]]
+        assert [each["logprobs"] for each in chosen] == [each["logprobs"] for each in group[:2]]
+    assert best["usage"] == every["usage"]
+    assert [each["text"] for each in complete(client, **fields, n=6, best_of=6)["choices"]] == [
+        each["text"] for each in every["choices"]
+    ]
+
+
+def test_tokens_of_prompts_have_their_ranks(client, library):
+    text = "we had xyzzyx time"
+    ids = ids_of(client, text)
+    for count in (0, 3):
+        found = complete(client, prompt=[ids, ids[:1]], n=2, prompt_logprobs=count, max_tokens=1, seed=1)["choices"]
+        assert [each["prompt_logprobs"] for each in found[2:]] == [[None]] * 2
+        assert found[0]["prompt_logprobs"] == found[1]["prompt_logprobs"]
+        first, *others = found[0]["prompt_logprobs"]
+        assert first is None
+        for place, (token, entries) in enumerate(zip(ids[1:], others, strict=True), 1):
+            row = library.distribution([" ".join(text.split()[:place])])[0]
+            best = np.argsort(-row, kind="stable")[:count].tolist()
+            assert list(entries) == list(dict.fromkeys(map(str, [token, *best])))
+            for key, entry in entries.items():
+                assert entry["logprob"] == pytest.approx(float(row[int(key)]), abs=1e-4)
+                assert entry["rank"] == 1 + int((row > row[int(key)]).sum())
+                assert entry["decoded_token"] == f" {library.spelled([int(key)])[0]}"
+    whole = complete(client, prompt=text, echo=True, logprobs=1, prompt_logprobs=4, max_tokens=0)["choices"][0]
+    assert all(len(each) <= 2 for each in whole["logprobs"]["top_logprobs"][1:])
+    assert all(len(each) >= 4 for each in whole["prompt_logprobs"][1:])
+    assert "prompt_logprobs" not in complete(client, prompt=text, max_tokens=0)["choices"][0]
+
+
 def test_a_stream_has_the_same_text(client):
     fields = {"prompt": ["we had a", "i"], "seed": 5, "max_tokens": 8, "echo": True, "logprobs": 2, "stop": [" to"]}
     whole = complete(client, **fields)
@@ -144,7 +228,14 @@ def test_a_stream_that_fails_is_counted_with_the_status_of_its_failure(client, m
 
 def test_what_is_refused(client):
     assert "unknown model 'nope'" in refused(client, 404, model="nope", prompt="a")
-    assert "best_of" in refused(client, 400, prompt="a", best_of=3)
+    assert "suffix is not supported" in refused(client, 400, prompt="a", suffix="b")
+    assert "best_of must be at least n" in refused(client, 400, prompt="a", n=3, best_of=2)
+    assert "best_of" in refused(client, 400, prompt="a", stream=True, best_of=3)
+    assert "prompt_logprobs" in refused(client, 400, prompt="a", stream=True, prompt_logprobs=1)
+    assert "logit_bias" in refused(client, 400, prompt="a", logit_bias={"a": 1})
+    assert "logit_bias: token ids must be from 0 to" in refused(client, 400, prompt="a", logit_bias={"1000000": 1})
+    assert "result items" in refused(client, 400, prompt=["a"] * 2, best_of=100, max_tokens=900)
+    assert "result items" in refused(client, 400, prompt=["a " * 50] * 8, n=120, prompt_logprobs=20, max_tokens=0)
     assert "token ids must be from 0" in refused(client, 400, prompt=[10**6])
     assert "max_tokens=999" in refused(client, 400, prompt="a b", max_tokens=999)
     answer = client.post(

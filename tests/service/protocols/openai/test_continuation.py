@@ -117,3 +117,17 @@ def test_the_last_query_says_that_no_other_follows():
     assert found.query().goes_on
     found, _ = grown([2, 3], max_tokens=3)
     assert not found.query().goes_on
+
+
+def test_penalties_are_those_of_generated_tokens():
+    fields = {"frequency_penalty": 0.5, "presence_penalty": -0.25, "logit_bias": {"2": 3.0, "5": -100}}
+    found, _ = grown([2, 3, 2, 2], **fields)
+    assert found.query().adjustments == pytest.approx({2: 3.0 - 3 * 0.5 + 0.25, 3: -0.5 + 0.25, 5: -100.0})
+    found, _ = grown([2, 3, 2], logit_bias={"2": 3.0})
+    assert found.query().adjustments == {2: 3.0}
+    assert grown([2, 3])[0].query().adjustments == {}
+
+
+def test_a_completion_without_tokens_has_a_mean():
+    assert grown([])[0].mean_log_probability == 0.0
+    assert grown([2, 3])[0].mean_log_probability == -0.5
