@@ -9,7 +9,17 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
-from models.operations.operation import Operation, Output, Params, Record, TokenForm, Truncated, TruncateParams
+from models.operations.operation import (
+    Operation,
+    Output,
+    Params,
+    Record,
+    Scalar,
+    Table,
+    TokenForm,
+    Truncated,
+    TruncateParams,
+)
 from models.operations.query import Query
 
 __all__ = [
@@ -323,6 +333,17 @@ def _score_cells(result: Any) -> tuple[object, ...]:
     return result.log_probability, result.perplexity, *(() if bits is None else (bits,)), result.text
 
 
+def _score_rows(result: Any) -> Sequence[Sequence[Scalar]]:
+    """Return a row for each word of a score where it has words, else for each token."""
+    rows: list[Sequence[Scalar]] = []
+    for each in getattr(result, "words", None) or result.tokens:
+        value = each.log_probability
+        surprisal = None if value is None else -value / math.log(2)
+        place = getattr(each, "start", None), getattr(each, "end", None), getattr(each, "token_count", 1)
+        rows.append((each.word, *place, value, surprisal, getattr(each, "rank", None), each.entropy))
+    return rows
+
+
 def _number(log_probability: float | None) -> float:
     """Return not a number for a token that is not scored: tensors have no null."""
     return math.nan if log_probability is None else log_probability
@@ -375,6 +396,10 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
     describes_input="A sentence, or a list of sentences.",
     computed_by=lambda params: "explain" if params.explain else "score",
     cells=_score_cells,
+    table=Table(
+        columns=("word", "start", "end", "token_count", "log_probability", "surprisal", "rank", "entropy"),
+        rows=_score_rows,
+    ),
     outputs=(
         Output(name="log_probability", kind="number", values=lambda _, result: result.log_probability),
         Output(name="perplexity", kind="number", values=lambda _, result: result.perplexity),

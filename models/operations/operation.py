@@ -29,6 +29,7 @@ __all__ = [
     "Params",
     "Record",
     "Scalar",
+    "Table",
     "Text",
     "TokenForm",
     "Truncate",
@@ -121,6 +122,15 @@ class TokenForm(Generic[ModelT, ParamsT, ResultT]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table(Generic[ReadsResultT]):
+    """Results as rows of a table, each of which may have several: a row for each word of a text."""
+
+    columns: tuple[str, ...]
+    rows: Callable[[ReadsResultT], Sequence[Sequence[Scalar]]]
+    """The rows of a result, each with a value for each column; None is an empty one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """A computation that a model offers: an input and parameters in, a result out."""
 
@@ -162,6 +172,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """Parameters that have another default on the command line."""
     cells: Callable[[ResultT], Sequence[object]] | None = None
     """A result as the cells of a table, by default the single values of its record, or all as JSON where none is."""
+    table: Table[ResultT] | None = None
+    """A result as rows of CSV."""
     outputs: tuple[Output[ModelT, ResultT], ...] = ()
     """By default the values of the record, but the input, that are text, number or truth value, or lists of them."""
     classes: str | None = None

@@ -11,7 +11,7 @@ __all__ = ["COMPUTING", "FileOptions", "ModelDirs", "ModelOptions", "UsageError"
 COMPUTING = "softserve-compute"
 """Beginning of the names of threads that compute, for which an interrupted command does not wait."""
 
-OutputFormat = Literal["auto", "table", "tsv", "jsonl"]
+OutputFormat = Literal["auto", "table", "tsv", "csv", "jsonl"]
 
 
 class UsageError(Exception):
@@ -53,7 +53,8 @@ class FileOptions:
     output: Path | None = None
     """File to write, by default standard output."""
     format: OutputFormat = "auto"
-    """Format of the output: by default a table on a terminal, elsewhere tab-separated values, a line for each text."""
+    """Format of the output: by default a table on a terminal, elsewhere tab-separated values, a line for each text. CSV
+    is for score, with a header and a row for each word or token."""
     resume: bool = False
     """Go on after the complete lines that --output has."""
     truncate: bool = False

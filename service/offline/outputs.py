@@ -1,5 +1,6 @@
 """A line for each result: tab-separated values, JSON, or columns that a person reads."""
 
+import csv
 import io
 import json
 import os
@@ -12,7 +13,7 @@ from typing import TextIO
 from models.escaping import escaped
 from service.offline.options import FileOptions, UsageError
 
-__all__ = ["Shown", "line_of", "opened_output", "standard_output"]
+__all__ = ["Shown", "csv_line", "line_of", "opened_output", "standard_output"]
 
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
@@ -35,6 +36,13 @@ def line_of(shown: Shown, form: str) -> str:
         return line if _is_encodable(line) else json.dumps(record)
     cells = [f"{cell:.4f}" if isinstance(cell, float) else str(cell).translate(_ESCAPES) for cell in shown.cells]
     return "  ".join(map(escaped, cells)) if form == "table" else "\t".join(cells)
+
+
+def csv_line(cells: Sequence[object]) -> str:
+    """Return a row of CSV with its end; None is an empty cell."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue()
 
 
 def _is_encodable(text: str) -> bool:

@@ -1,7 +1,5 @@
 """`softserve rescore`: rank the n-best lists of a file, or tune the weights of the ranking."""
 
-import csv
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +20,7 @@ from models.operations.validation import named_sentence
 from service.offline.asked import Asked
 from service.offline.n_best import ListInput, NBest, form_of, read_lists, read_references
 from service.offline.options import FileOptions, ModelOptions, UsageError
-from service.offline.outputs import Shown, line_of, opened_output
+from service.offline.outputs import Shown, csv_line, line_of, opened_output
 from service.offline.progress import Progress
 from service.offline.rescoring import ErrorLog, ListScores, RankedList, log_probabilities, ranked
 from service.offline.running import load_model
@@ -162,7 +160,7 @@ def _rank(
         loaded, threads = load_model(asked.name, model)
         _warn_of_another_model(of, loaded.manifest.name)
         if form == "csv":
-            output.write(_csv_line(_HEADER[options.all]))
+            output.write(csv_line(_HEADER[options.all]))
         log, measured, progress = ErrorLog(), _Measured(references), Progress(None, done, "lists")
         for one in log_probabilities(loaded, asked, lists, threads):
             log.count(one)
@@ -239,16 +237,10 @@ def _content(found: RankedList, every: bool) -> Mapping[str, object]:
 
 def _line(cells: Sequence[object], form: str) -> str:
     if form == "csv":
-        return _csv_line(cells)
+        return csv_line(cells)
     if form == "kaldi":
         return " ".join(str(cells[0]).split() + str(cells[1]).split()) + "\n"
     return line_of(Shown(cells, dict), form) + "\n"
-
-
-def _csv_line(cells: Sequence[object]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
-    return line.getvalue()
 
 
 # ---- word error rates ----

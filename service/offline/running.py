@@ -17,7 +17,7 @@ from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, p
 from service.offline.inputs import line_count, read_texts
 from service.offline.lines import Line
 from service.offline.options import FileOptions, ModelOptions, UsageError
-from service.offline.outputs import Shown, line_of, opened_output
+from service.offline.outputs import Shown, csv_line, line_of, opened_output
 from service.offline.progress import Progress
 
 __all__ = ["load_model", "run_file", "run_texts"]
@@ -31,6 +31,7 @@ def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, files: 
 
     Raises `UsageError` for an output that cannot be written or gone on with, and the errors of loading.
     """
+    _check_format(asked, files)
     with opened_output(files) as (output, done, form):
         if done > len(texts):
             raise UsageError(f"{files.output} has {done} lines, more than the {len(texts)} texts")
@@ -48,6 +49,7 @@ def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: File
     """
     if file is not None and (file.is_dir() or not file.exists()):
         raise UsageError(f"{file} is no file; give texts with --text")
+    _check_format(asked, files)
     lines = read_texts(file, files)
     first = None if file is None else next(lines, None)  # an input that cannot be read at all leaves no output
     with opened_output(files) as (output, done, form):
@@ -68,6 +70,14 @@ def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: File
         return writer.finish()
 
 
+def _check_format(asked: Asked, files: FileOptions) -> None:
+    """Raise `UsageError` where the results cannot be written as CSV."""
+    if files.format == "csv" and asked.operation.table is None:
+        raise UsageError(f"{asked.name} has no --format csv, but tsv and jsonl")
+    if files.format == "csv" and files.resume:
+        raise UsageError("--resume needs an output with a line for each text: --format tsv or jsonl")
+
+
 def _windows(lines: Iterator[Line], first: int = 0) -> Iterator[list[Line]]:
     if window := list(islice(lines, min(first, WINDOW))):
         yield window
@@ -84,6 +94,9 @@ class _Writer:
         self._model, self._asked, self._threads = model, asked, threads
         self._output, self._form, self._progress = output, form, progress
         self._texts = self._failed = self._cut = 0
+        self._table = asked.operation.table if form == "csv" else None
+        if self._table is not None:
+            output.write(csv_line(("line", *self._table.columns, "error")))
 
     def write(self, prepared: Prepared) -> None:
         """Write a line for each text, in their order, as soon as those before it are there."""
@@ -92,17 +105,22 @@ class _Writer:
         self._texts += len(prepared.lines)
         for group in compute(self._model, self._asked.function, prepared, self._threads):
             for place, result in group:
-                if isinstance(result, ModelError):
-                    shown = self._failure(prepared.lines[place], result)
-                else:
-                    shown = self._asked.shown(result)
-                    self._cut += getattr(result, "truncated", None) is not None
-                lines[place] = line_of(shown, self._form)
+                self._cut += getattr(result, "truncated", None) is not None
+                lines[place] = self._written(prepared.lines[place], result)
             while written in lines:
-                self._output.write(lines.pop(written) + "\n")
+                self._output.write(lines.pop(written))
                 written += 1
             self._output.flush()
             self._progress.add(len(group))
+
+    def _written(self, line: Line, result: object) -> str:
+        """Return the line of a result or of an error, or the rows of CSV, which name the line of the text."""
+        failed = self._failure(line, result) if isinstance(result, ModelError) else None
+        if self._table is None:
+            return line_of(failed or self._asked.shown(result), self._form) + "\n"
+        if failed is not None:
+            return csv_line((line.number, *(None for _ in self._table.columns), str(result)))
+        return "".join(csv_line((line.number, *row, None)) for row in self._table.rows(result))
 
     def finish(self) -> int:
         """Say how many texts were cut, and how many have no result; return the exit status."""
@@ -111,7 +129,7 @@ class _Writer:
             where = "" if self._form == "jsonl" else "; --format jsonl has the number of tokens left out"
             print(f"softserve: {self._cut} of {self._texts} texts were cut{where}", file=sys.stderr)
         if self._failed:
-            how = "have an error" if self._form == "jsonl" else "are empty"
+            how = "have an error" if self._form in ("csv", "jsonl") else "are empty"
             counted = f"{self._failed} of {self._texts} lines failed"
             print(f"softserve: {counted}; they {how} in the output", file=sys.stderr)
         return 1 if self._failed else 0

@@ -1,6 +1,8 @@
 """Files in, lines out: order, errors, windows."""
 
+import csv
 import json
+import math
 
 import pytest
 
@@ -38,6 +40,41 @@ def test_a_line_that_fails_is_empty_and_named(tmp_path, capsys):
     errors = capsys.readouterr().err
     assert "softserve: line 21: " in errors
     assert "1 of 22 lines failed; they are empty in the output" in errors
+
+
+def test_csv_has_a_row_for_each_token(tmp_path, capsys):
+    (tmp_path / "in.txt").write_text('we had\n"\n' + "b " * 5000 + "\nxyzzyx\n")
+    files = FileOptions(output=tmp_path / "out.csv", format="csv")
+    asked = Asked.of(SCORE, {"explain": True})
+    assert run_file(asked, tmp_path / "in.txt", ONE, files) == 1
+    run_file(asked, tmp_path / "in.txt", ONE, FileOptions(output=tmp_path / "out.jsonl"))
+    records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    with files.output.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    expected = [(number, token) for number, each in enumerate(records, 1) for token in each.get("tokens", [None])]
+    assert [(int(row["line"]), row["word"]) for row in rows] == [
+        (number, "" if token is None else token["word"]) for number, token in expected
+    ]
+    for row, (_, token) in zip(rows, expected, strict=True):
+        if token is None:
+            assert row.pop("line") == "3"
+            assert row.pop("error") == records[2]["error"]
+            assert set(row.values()) == {""}
+            continue
+        assert float(row["log_probability"]) == pytest.approx(token["log_probability"], abs=1e-4)
+        assert float(row["surprisal"]) == pytest.approx(-token["log_probability"] / math.log(2), abs=1e-3)
+        assert float(row["entropy"]) == pytest.approx(token["entropy"], abs=1e-4)
+        assert (row["rank"], row["token_count"], row["start"], row["error"]) == (str(token["rank"]), "1", "", "")
+    assert "1 of 4 lines failed; they have an error in the output" in capsys.readouterr().err
+
+
+def test_csv_that_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="classify has no --format csv"):
+        run_texts(Asked.of(CLASSIFY, {}), ["a"], ONE, FileOptions(format="csv"))
+    resumed = FileOptions(output=tmp_path / "out.csv", format="csv", resume=True)
+    with pytest.raises(UsageError, match="--resume needs an output with a line for each text"):
+        run_texts(Asked.of(SCORE, {}), ["a"], ONE, resumed)
+    assert not (tmp_path / "out.csv").exists()
 
 
 @pytest.mark.parametrize(("ending", "more"), [("tsv", "; --format jsonl has"), ("jsonl", "\n")])

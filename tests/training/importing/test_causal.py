@@ -1,5 +1,6 @@
 """The import of causal language models, against transformers, and what they answer."""
 
+import csv
 import json
 import math
 import shutil
@@ -566,11 +567,18 @@ def test_long_texts_over_http_and_by_the_command(client, loaded, bundles, tmp_pa
     command = command_of(SCORE)
     model = ModelOptions(model=BYTES.lower(), model_dirs=(bundles[BYTES].parents[1],), threads=1)
     chosen = {"unit": "word", "explain": True, "top_k": 5, "stride": 32}
-    for form in ("jsonl", "tsv"):
+    for form in ("jsonl", "tsv", "csv"):
         files = FileOptions(output=tmp_path / f"out.{form}", format=form)
         assert command(model, files, file=tmp_path / "in.txt", text=(), **chosen) == 0
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
+    with (tmp_path / "out.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [int(each["line"]) for each in table] == [1] * len(lines[0]["words"]) + [2] * len(lines[1]["words"])
+    for each, word in zip(table, [*lines[0]["words"], *lines[1]["words"]], strict=True):
+        assert (each["word"], each["rank"], each["error"]) == (word["word"], "", "")
+        for name in ("start", "end", "token_count", "log_probability", "surprisal", "entropy"):
+            assert float(each[name]) == pytest.approx(word[name], abs=1e-4)
     for found, theirs, line, row in zip(answer.json()["results"], wanted, lines, rows, strict=True):
         assert found["bits_per_byte"] == pytest.approx(theirs.bits_per_byte, rel=1e-4)
         assert line["bits_per_byte"] == pytest.approx(theirs.bits_per_byte, rel=0.02)  # without the last space
