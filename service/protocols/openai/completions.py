@@ -20,7 +20,7 @@ from service.protocols.fields import json_response, read_fields
 from service.protocols.openai.continuation import Continuation
 from service.protocols.openai.failures import failure_content
 from service.protocols.openai.fields import CompletionFields, Prompt
-from service.protocols.openai.logged import LoggedToken, RankedToken, log_probabilities, ranked_log_probabilities
+from service.protocols.openai.logged import LoggedToken, log_probabilities, ranked_log_probabilities
 from service.protocols.openai.writers import Writer, writer_of
 
 __all__ = ["completions"]
@@ -51,8 +51,8 @@ class _Job:
     prompts: Sequence[Any]
     continuations: list[Continuation]
     echoes: Sequence[tuple[str, Sequence[LoggedToken]]] = ()
-    ranked: Sequence[Sequence[Sequence[RankedToken] | None]] = ()
-    """Of each prompt its tokens with their ranks, where these are asked for."""
+    scores: Sequence[Any] = ()
+    """The score of each prompt, where log-probabilities of its tokens are asked for."""
 
     async def grow(self) -> AsyncIterator[list[Continuation]]:
         """Add a token to each completion that has not ended, and yield them, until all have ended."""
@@ -74,6 +74,14 @@ class _Job:
             return self.continuations
         groups = (self.continuations[first : first + count] for first in range(0, len(self.continuations), count))
         return [each for group in groups for each in sorted(group, key=lambda one: -one.mean_log_probability)[:kept]]
+
+    def ranked(self) -> list[object]:
+        """Return the member `prompt_logprobs` of the choices of each prompt; none where it is not asked for."""
+        count = self.fields.prompt_logprobs
+        if count is None:
+            return []
+        read = zip(self.prompts, self.scores, strict=True)
+        return [ranked_log_probabilities(self.writer.ranked(query, score, count)) for query, score in read]
 
     def usage(self) -> dict[str, int]:
         read = sum(len(prompt.tokens) for prompt in self.prompts)
@@ -105,12 +113,16 @@ async def completions(request: Request) -> Response:
 
     def content() -> dict[str, object]:
         choices = [_choice(job, index, each) for index, each in enumerate(job.chosen())]
+        for index, ranked in enumerate(job.ranked()):
+            for choice in choices[index * fields.n : (index + 1) * fields.n]:
+                choice["prompt_logprobs"] = ranked
         return {**head, "choices": choices, "usage": job.usage()}
 
-    tokens = sum(len(each.tokens) for each in job.continuations) + fields.n * sum(
-        len(logged) for _, logged in job.echoes
-    )
-    items = tokens * (1 + (fields.logprobs or 0)) + fields.n * sum(map(len, job.ranked)) * (1 + fields.explain)
+    tokens = sum(len(each.tokens) for each in job.continuations)
+    read = fields.n * sum(len(each.tokens) for each in job.prompts)
+    items = (tokens + (read if fields.echo else 0)) * (1 + (fields.logprobs or 0))
+    if fields.prompt_logprobs is not None:
+        items += read * (1 + fields.prompt_logprobs)
     return await json_response(request, content, items)
 
 
@@ -156,29 +168,26 @@ async def _job(request: Request) -> _Job:
 
 
 async def _read_prompts(job: _Job) -> None:
-    """Add text and tokens of each prompt that are part of the answer, with log-probabilities where asked for."""
+    """Score the prompts where that is asked for, and add the text and tokens of those that are part of the answer."""
     fields, writer, prompts = job.fields, job.writer, job.prompts
     echoed = fields.echo and fields.logprobs is not None
-    scores: Sequence[Any] = [None] * len(prompts)
     if echoed or fields.prompt_logprobs is not None:
-        scores = await job.begun.compute("explain" if fields.explain else "score", list(map(writer.scored, prompts)))
-    read = list(zip(prompts, scores, strict=True))
+        function = "explain" if fields.explain else "score"
+        job.scores = await job.begun.compute(function, list(map(writer.scored, prompts)))
     if fields.echo:
-        job.echoes = [writer.echo(query, score if echoed else None, fields.logprobs or 0) for query, score in read]
-    if fields.prompt_logprobs is not None:
-        job.ranked = [writer.ranked(query, score, fields.prompt_logprobs) for query, score in read]
+        scores = job.scores if echoed else [None] * len(prompts)
+        read = zip(prompts, scores, strict=True)
+        job.echoes = [writer.echo(query, score, fields.logprobs or 0) for query, score in read]
 
 
 def _choice(job: _Job, index: int, found: Continuation) -> dict[str, object]:
-    prompt = index // job.fields.n
-    text, echo = job.echoes[prompt] if job.echoes else ("", ())
-    choice = {
+    text, echo = job.echoes[index // job.fields.n] if job.echoes else ("", ())
+    return {
         "index": index,
         "text": text + found.text,
         "finish_reason": found.finish_reason,
         "logprobs": _logged(job, [*echo, *found.tokens], 0),
     }
-    return {**choice, "prompt_logprobs": ranked_log_probabilities(job.ranked[prompt])} if job.ranked else choice
 
 
 def _logged(job: _Job, tokens: Sequence[LoggedToken], offset: int) -> dict[str, object] | None:

@@ -35,6 +35,11 @@ def test_more_words_than_there_are_are_all_words(model):
     assert model.score_query("a", explain=10**30).result_items == 2 * model.vocab_size
 
 
+def test_models_of_words_have_no_stride(model):
+    with pytest.raises(QueryError, match="stride is for models of subwords"):
+        model.score_query("a", stride=4)
+
+
 @pytest.mark.parametrize("call", ["next_words", "score", "distribution"])
 def test_one_string_is_no_list(model, call):
     with pytest.raises(TypeError, match="not one string"):
