@@ -15,7 +15,7 @@ from service.settings import BUNDLED, Settings
 
 
 def main(
-    model_dir: Path = BUNDLED, models: tuple[str, ...] = ("next-word", "intents", "de-en"), device: str = "cpu"
+    model_dir: Path = BUNDLED, models: tuple[str, ...] = ("next-word:4", "intents", "de-en"), device: str = "cpu"
 ) -> None:
     """Print a table in Markdown.
 

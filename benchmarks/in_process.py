@@ -33,7 +33,7 @@ _BEAM_SIZES = {"greedy": 1, "beam of 5": 5}
 
 
 def main(
-    model: Annotated[str, tyro.conf.Positional] = "next-word",
+    model: Annotated[str, tyro.conf.Positional] = "next-word:4",
     model_dir: Path = BUNDLED,
     threads: int | None = None,
     rounds: int = 50,

@@ -45,7 +45,7 @@ class CountingBackend:
 
 def main(
     model_dir: Path = BUNDLED,
-    model: str = "next-word",
+    model: str = "next-word:4",
     texts: int = 50,
     words: int = 20,
     shared: int = 15,

@@ -31,11 +31,11 @@ def main(rounds: int = 300, long_words: int = 200) -> None:
         rounds: Repetitions of each measurement.
         long_words: Length of the long prefix whose continuation is measured.
     """
-    model = ModelStore(BUNDLED).load("next-word")
+    model = ModelStore(BUNDLED).load("next-word:4")
     assert isinstance(model, LanguageModel)
     prefix = model.next_words([" ".join(["word"] * long_words)])[0].prefix
     long_context = " ".join(["word"] * long_words) + " this"
-    with serving(BUNDLED, "next-word", "--prefix-cache-mb", "0") as (port, _):
+    with serving(BUNDLED, "next-word:4", "--prefix-cache-mb", "0") as (port, _):
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         calls: dict[str, Callable[[], object]] = {
             "in process, 7 words": lambda: model.next_words([CONTEXT]),

@@ -26,7 +26,7 @@ WORDS = ("we", "had", "a", "very", "good", "time", "at", "the", "end", "of", "la
 
 def main(
     model_dir: Path = BUNDLED,
-    model: str = "next-word",
+    model: str = "next-word:4",
     clients: int = 64,
     typed: int = 20,
     rounds: int = 7,

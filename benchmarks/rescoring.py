@@ -178,7 +178,7 @@ def _errors(scores: Sequence[ListScores], references: Mapping[str, str], weights
 def main(
     data_dir: Path = Path("data"),
     model_dir: Path = BUNDLED,
-    model: str = "next-word",
+    model: str = "next-word:4",
     lists: int = 1000,
     n_best: int = 20,
     error_rate: float = 0.2,

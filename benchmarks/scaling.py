@@ -182,7 +182,7 @@ def _most(cost: NodeCost, needed: Sequence[Text], capacity: float, nodes: int, r
 
 def _affinity() -> tuple[float, float]:
     """Return the seconds of a next word with its prefix in the cache, and of each word that is not."""
-    model: Any = ModelStore(BUNDLED).load("next-word", threads=1)
+    model: Any = ModelStore(BUNDLED).load("next-word:4", threads=1)
     samples = []
     for _ in range(40):
         for count in (1, 5, 10, 15):

@@ -85,7 +85,7 @@ def main(
         settings = Settings(
             port=port,
             model_dirs=(model_dir,),
-            models=("next-word", "intents"),
+            models=("next-word:4", "intents"),
             admin_keys=keys,
             max_wait_ms=60_000,
             log_level="error",
@@ -116,7 +116,7 @@ def _questions(model_dir: Path, count: int = 100) -> list[Question]:
     """Return requests of both models, each with a check against the library's result."""
     store, generator = ModelStore(model_dir), random.Random(0)
     texts = [" ".join(generator.choices(_WORDS, k=generator.randint(1, 20))) for _ in range(count)]
-    lm, intents = store.load("next-word"), store.load("intents")
+    lm, intents = store.load("next-word:4"), store.load("intents")
     assert isinstance(lm, LanguageModel)
     assert isinstance(intents, Classifier)
     found: list[Question] = []

@@ -1,6 +1,6 @@
 """Compare the time of an update with float32 and with bfloat16 products.
 
-    python -m benchmarks.training_step --recipe training/recipes/next-word.yaml --data-dir DIR
+    python -m benchmarks.training_step --recipe training/recipes/next-word-lstm.yaml --data-dir DIR
 
 Both models start from the same weights and see the same batches, interleaved; medians and their ratio are printed, and
 the mean training loss of each. On a processor without bfloat16 products the comparison is that of an emulation.

@@ -95,7 +95,7 @@ def _find(
 
 
 def _operations(store: ModelStore) -> dict[str, Callable[[list[str]], list[str] | None]]:
-    translator, language_model, classifier = (store.load(name) for name in ("de-en", "next-word", "intents"))
+    translator, language_model, classifier = (store.load(name) for name in ("de-en", "next-word:4", "intents"))
     assert isinstance(translator, Translator)
     assert isinstance(language_model, LanguageModel)
     assert isinstance(classifier, Classifier)

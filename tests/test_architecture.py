@@ -37,9 +37,9 @@ import models, service.server.app, service.cli
 from service.settings import BUNDLED
 
 store = models.ModelStore(BUNDLED)
-print(store.load("next-word", threads=1).next_words(["thank you very"], 1)[0].words[0].word)
+print(store.load("next-word", threads=1).next_words(["Thank you very"], 1)[0].words[0].word)
 try:
-    store.load("next-word", backend="torchscript")
+    store.load("next-word:4", backend="torchscript")
 except models.UnsupportedDeviceError as error:
     print(error)
 """

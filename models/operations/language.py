@@ -362,6 +362,7 @@ NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
     input="context",
     describes_input="A text to continue, or a list of texts.",
     result_items=lambda model, params: min(params.top_k, model.most_words),
+    computed_by=lambda params: "next-token" if params.unit == "token" else "next-word",
     omits_null=True,
     command_defaults={"top_k": 5},
     cells=lambda result: (", ".join(f"{each.word} {each.probability:.3f}" for each in result.words), result.context),

@@ -165,7 +165,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     slowly_prepared: Callable[[ParamsT], bool] | None = None
     """Whether with these parameters queries of short texts take so long to make that an event loop should not."""
     computed_by: Callable[[ParamsT], str] | None = None
-    """The model's batch function for these parameters, where it is not that of the operation's name."""
+    """The model's batch function for these parameters, where it is not that of the operation's name. Models without it
+    compute all by the latter."""
     omits_null: bool = False
     """Whether records leave out fields that are null."""
     command_defaults: Mapping[str, object] = field(default_factory=dict)
@@ -191,6 +192,11 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     def schema_name(self) -> str:
         """Beginning of the names of its request and response."""
         return self.title or "".join(map(str.capitalize, self.last_part.split("-")))
+
+    def function_of(self, model: Any, params: ParamsT) -> str:
+        """Return the name of the batch function by which a model computes a job with these parameters."""
+        function = self.name if self.computed_by is None else self.computed_by(params)
+        return function if function in model.batch_functions else self.name
 
     def with_query(self, query: Callable[[Any, Any, Any, int | None], Query], **changes: Any) -> Self:
         """Return the operation with another way to make queries, and other changes."""

@@ -164,6 +164,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {
             "next-word": self.run_next_words,
+            "next-token": self.run_next_words,
             "score": self.run_score,
             "explain": self.run_score,
             "draw": self.run_draws,
@@ -175,8 +176,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         texts = [(number % self.config.vocab_size, *tokens[1:]) for number in range(count)]
         if operation == "draw":
             return [DrawQuery(text, goes_on=False) for text in texts]
-        if operation == "next-word":
-            return [NextTokensQuery("", text, min(10, self.most_words)) for text in texts]
+        if operation in ("next-word", "next-token"):
+            words = operation == "next-word"
+            return [NextTokensQuery("", text, min(10, self.most_words), words=words) for text in texts]
         explain = 1 if operation == "explain" else 0
         return [ScoreTextQuery("", text, explain=explain, before=self._before) for text in texts]
 

@@ -176,7 +176,7 @@ class Engine:
         """
         operation, params, inputs = job.operation, job.params, job.inputs
         begun = self.begin(job.caller, job.model, operation.name, operation.reads)
-        function = operation.name if operation.computed_by is None else operation.computed_by(params)
+        function = operation.function_of(begun.model, params)
         begun.expect_inputs(function, inputs)
         items = None
         if operation.result_items is not None:

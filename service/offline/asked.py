@@ -37,11 +37,9 @@ class Asked:
         """Name of the operation."""
         return self.operation.name
 
-    @property
-    def function(self) -> str:
-        """Name of the model's function that computes it."""
-        computed_by = self.operation.computed_by
-        return self.name if computed_by is None else computed_by(self.params)
+    def function_of(self, model: AnyModel) -> str:
+        """Return the name of the model's function that computes it."""
+        return self.operation.function_of(model, self.params)
 
     def query(self, model: AnyModel, text: str) -> Query:
         """Make a query of a text; raises `QueryError`."""

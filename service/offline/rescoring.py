@@ -105,7 +105,7 @@ def _text_scores(model: AnyModel, asked: Asked, lines: Sequence[Line]) -> list[T
     prepared = prepare(lambda text: asked.query(model, text), lines)
     found: dict[int, object] = dict(prepared.refused)
     if prepared.queries:
-        found |= compute_together(model, asked.function, list(prepared.queries.items()))
+        found |= compute_together(model, asked.function_of(model), list(prepared.queries.items()))
     return [_text_score(found[place]) for place in range(len(lines))]
 
 

@@ -103,7 +103,7 @@ class _Writer:
         lines: dict[int, str] = {}
         written = 0
         self._texts += len(prepared.lines)
-        for group in compute(self._model, self._asked.function, prepared, self._threads):
+        for group in compute(self._model, self._asked.function_of(self._model), prepared, self._threads):
             for place, result in group:
                 self._cut += getattr(result, "truncated", None) is not None
                 lines[place] = self._written(prepared.lines[place], result)

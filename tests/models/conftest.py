@@ -33,12 +33,12 @@ def store() -> ModelStore:
 
 @pytest.fixture(scope="session")
 def bundled(store: ModelStore) -> Path:
-    return store.path("next-word")
+    return store.path("next-word:4")
 
 
 @pytest.fixture(scope="session")
 def model(store: ModelStore) -> LanguageModel:
-    return store.load("next-word", threads=1)
+    return store.load("next-word:4", threads=1)
 
 
 @pytest.fixture(scope="session")

@@ -36,7 +36,7 @@ def on_cpu():
 
 
 def load(name, device):
-    (version,) = (BUNDLED / name).iterdir()
+    version = ModelStore(BUNDLED).path(name)
     if device == GRAPHS:
         return load_bundle(version, graphs="cuda")
     model = load_bundle(version, device=device)
@@ -52,7 +52,7 @@ def test_its_provider_is_the_first_of_every_session(device):
 
 
 def test_next_words_and_scores(device, on_cpu):
-    model, reference = load("next-word", device), on_cpu.load("next-word")
+    model, reference = load("next-word:4", device), on_cpu.load("next-word:4")
     for ours, theirs in zip(model.next_words(TEXTS), reference.next_words(TEXTS), strict=True):
         known = {word.word: word.probability for word in theirs.words}
         assert known == pytest.approx({word.word: word.probability for word in ours.words}, abs=TOLERANCE)
@@ -61,10 +61,10 @@ def test_next_words_and_scores(device, on_cpu):
 
 
 def test_a_state_goes_on_where_it_was_made(device, on_cpu):
-    model = load("next-word", device)
+    model = load("next-word:4", device)
     (start,) = model.next_words(["we had a"])
     (ours,) = model.next_words(["very"], after=[start.prefix])
-    (theirs,) = on_cpu.load("next-word").next_words(["we had a very"])
+    (theirs,) = on_cpu.load("next-word:4").next_words(["we had a very"])
     assert ours.words[0].word == theirs.words[0].word
     assert ours.entropy == pytest.approx(theirs.entropy, abs=10 * TOLERANCE)
 

@@ -66,7 +66,7 @@ def test_weights_are_mapped_in_place_where_that_is_wanted(bundle, temporary):
 
 
 def test_nothing_is_left_in_the_temporary_directory(bundle, temporary):
-    model = ModelStore(bundle.parent.parent).load("next-word", threads=1)
+    model = ModelStore(bundle.parent.parent).load("next-word:4", threads=1)
     assert list(temporary.iterdir()) == []
     assert not mapped(str(bundle))
     (bundle / "labels.txt").touch()

@@ -220,7 +220,7 @@ def test_the_manifest_is_read_without_the_files(bundle):
 
 
 def test_a_loaded_model_knows_its_manifest_and_backend(store, model):
-    assert model.manifest == store.manifest("next-word")
+    assert model.manifest == store.manifest("next-word:4")
     assert (model.backend.name, model.backend.device) == ("onnx", "cpu")
 
 
@@ -229,7 +229,7 @@ def test_loading_a_changed_bundle_names_the_file(bundle):
     data[len(data) // 2] ^= 1
     (bundle / "weights.bin").write_bytes(data)
     with pytest.raises(BundleError, match=r"weights\.bin does not match its checksum"):
-        ModelStore(bundle.parent.parent).load("next-word")
+        ModelStore(bundle.parent.parent).load("next-word:4")
 
 
 def test_a_copy_answers_as_the_original(bundle, model):

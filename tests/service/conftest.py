@@ -36,7 +36,7 @@ def _no_settings_from_outside() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def library() -> LanguageModel:
     """The bundled language model, loaded apart from the service's."""
-    return ModelStore(BUNDLED).load("next-word", threads=1)
+    return ModelStore(BUNDLED).load("next-word:4", threads=1)
 
 
 @pytest.fixture(scope="session")
@@ -47,7 +47,7 @@ def wait_until() -> Callable[..., None]:
 @pytest.fixture(scope="session")
 def client(_no_settings_from_outside: None) -> Iterator[TestClient]:
     """The service with the bundled language model, ready."""
-    with TestClient(create_app(Settings(threads=1, models=("next-word",)))) as client:
+    with TestClient(create_app(Settings(threads=1, models=("next-word:4",)))) as client:
         _wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 
@@ -103,7 +103,7 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
             gate.guard(library, monkeypatch)
             app = create_app(
                 Settings(
-                    **{"threads": 1, "models": ("next-word",), "parallel_batches": 1, "max_wait_ms": 1e9, **settings}
+                    **{"threads": 1, "models": ("next-word:4",), "parallel_batches": 1, "max_wait_ms": 1e9, **settings}
                 )
             )
             client = running.enter_context(TestClient(app, raise_server_exceptions=False))
@@ -118,7 +118,7 @@ def serve(library: LanguageModel, gate: Gate, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture
 def copied_models(tmp_path: Path) -> Path:
     """A model directory with a copy of the bundled language model as version 1, to be spoilt."""
-    (bundled,) = (BUNDLED / "next-word").iterdir()
+    (bundled,) = (BUNDLED / "next-word").glob("4")
     manifest = Path(shutil.copytree(bundled, tmp_path / "models" / "next-word" / "1")) / "manifest.json"
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"version": 1}))
     return tmp_path / "models"

@@ -36,7 +36,7 @@ def test_a_missing_model_directory_is_refused_at_once(tmp_path):
 def test_an_unknown_model_is_refused_at_once():
     known = f"unknown model 'nope'; known models: de-en:{DE_EN_VERSION}, intents:2, next-word"
     with pytest.raises(UnknownModelError, match=known):
-        create_app(Settings(models=("next-word", "nope")))
+        create_app(Settings(models=("next-word:4", "nope")))
 
 
 def test_the_openapi_schema_is_made_before_the_first_request(tmp_path):

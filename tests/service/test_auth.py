@@ -15,7 +15,7 @@ def client(tmp_path_factory, wait_until):
     """The service with a file of two keys."""
     keys = tmp_path_factory.mktemp("keys") / "keys"
     keys.write_text(f"# of the front desk\n{USER}\n\n  {OTHER}  \n")
-    with TestClient(create_app(Settings(threads=1, models=("next-word",), api_keys=keys))) as client:
+    with TestClient(create_app(Settings(threads=1, models=("next-word:4",), api_keys=keys))) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 

@@ -48,7 +48,7 @@ def completion(text):
 
 @pytest.mark.parametrize("asked", [next_word, infer, score, completion])
 def test_a_key_finds_only_what_it_has_asked(serving, metric, asked):
-    client = serving("next-word")
+    client = serving("next-word:4")
 
     def hit(key):
         before = metric(client, HITS)
@@ -63,7 +63,7 @@ def test_a_key_finds_only_what_it_has_asked(serving, metric, asked):
 
 @pytest.mark.parametrize("settings", [{"share_prefix_cache": True}, {"keys": False}])
 def test_keys_share_the_cache_where_that_is_wanted(serving, metric, settings):
-    client = serving("next-word", **settings)
+    client = serving("next-word:4", **settings)
     for key in KEYS:
         path, body = next_word("thank you very")
         assert client.post(path, json=body, headers={"X-API-Key": key}).status_code == 200

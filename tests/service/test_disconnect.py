@@ -18,7 +18,7 @@ from tests.fixtures.bundled import NEXT_WORD_VERSION
 def address(library, gate, monkeypatch, wait_until):
     """The port of a server whose model waits behind the gate."""
     gate.guard(library, monkeypatch)
-    app = create_app(Settings(threads=1, models=("next-word",), parallel_batches=1))
+    app = create_app(Settings(threads=1, models=("next-word:4",), parallel_batches=1))
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()

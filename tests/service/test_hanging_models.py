@@ -76,7 +76,16 @@ def sticking(start, wait_until, flag):
 
     def call(*arguments):
         process = start(
-            *("--models", "intents", "next-word", "--computation-timeout", "1", "--shutdown-timeout", "3", *arguments),
+            *(
+                "--models",
+                "intents",
+                "next-word:4",
+                "--computation-timeout",
+                "1",
+                "--shutdown-timeout",
+                "3",
+                *arguments,
+            ),
             before=STICK.format(flag=str(flag)),
         )
         wait_until(process.ready, 120)
@@ -233,7 +242,7 @@ def test_one_of_several_processes_is_replaced(start, flag, wait_until, tmp_path,
     (tmp_path / "sitecustomize.py").write_text(LATE_STICK.format(stick=STICK.format(flag=str(flag))))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     process = start(
-        *("--workers", "2", "--models", "intents", "next-word", "--computation-timeout", "1"),
+        *("--workers", "2", "--models", "intents", "next-word:4", "--computation-timeout", "1"),
         *("--shutdown-timeout", "3"),
     )
     wait_until(lambda: process.ready() and len(workers(process)) == 2, 180)

@@ -8,7 +8,7 @@ from service.server.app import create_app
 from service.settings import PROTOCOLS, Settings
 
 NAMES = {"{name}": "next-word", "{model}": "next-word", "{version}": "2", "{rest:path}": "status"}
-APP = create_app(Settings(threads=1, models=("next-word",), protocols=",".join(("native", *PROTOCOLS))))
+APP = create_app(Settings(threads=1, models=("next-word:4",), protocols=",".join(("native", *PROTOCOLS))))
 
 
 def paths():

@@ -45,7 +45,7 @@ def test_a_call_that_blocks_is_seen(seconds):
 
 
 def test_the_service_measures_from_its_start_to_its_end(metric):
-    app = create_app(Settings(threads=1, models=("next-word",)))
+    app = create_app(Settings(threads=1, models=("next-word:4",)))
     with TestClient(app) as client:
         time.sleep(0.1)
         assert metric(client, "softserve_event_loop_lag_seconds_count") > 1

@@ -35,7 +35,7 @@ def loaded(process):
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory, wait_until):
     """A server of two processes that several tests use, each of which leaves it with two that serve."""
-    process = Process(tmp_path_factory.mktemp("two") / "log", "--workers", "2", "--models", "next-word")
+    process = Process(tmp_path_factory.mktemp("two") / "log", "--workers", "2", "--models", "next-word:4")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     yield process
     assert process.end() == 0
@@ -119,7 +119,7 @@ def test_sighup_replaces_the_processes_one_after_the_other(two, wait_until):
 
 
 def test_sigterm_while_processes_are_being_replaced(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word")
+    process = start("--workers", "2", "--models", "next-word:4")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     process.process.send_signal(signal.SIGHUP)
     wait_until(lambda: len(workers(process)) == 3)
@@ -127,7 +127,7 @@ def test_sigterm_while_processes_are_being_replaced(start, wait_until):
 
 
 def test_processes_end_with_their_supervisor(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word")
+    process = start("--workers", "2", "--models", "next-word:4")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     left = workers(process)
     process.process.kill()
@@ -170,7 +170,7 @@ def test_a_missing_model_directory_is_said_once(start):
 
 
 def test_requests_in_flight_at_sigterm_are_answered_by_all_processes_and_no_more_are_taken(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word", "--max-delay-ms", "2000")
+    process = start("--workers", "2", "--models", "next-word:4", "--max-delay-ms", "2000")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     host, port = process.address.removeprefix("http://").split(":")
     with ThreadPoolExecutor(8) as pool:
@@ -186,7 +186,7 @@ def test_requests_in_flight_at_sigterm_are_answered_by_all_processes_and_no_more
 
 
 def test_the_drain_delay_applies_to_sigterm_and_not_to_replaced_processes(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word", "--drain-delay", "2")
+    process = start("--workers", "2", "--models", "next-word:4", "--drain-delay", "2")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     before = workers(process)
     process.process.send_signal(signal.SIGHUP)
@@ -202,14 +202,14 @@ def test_the_drain_delay_applies_to_sigterm_and_not_to_replaced_processes(start,
 
 
 def test_a_process_that_hangs_does_not_keep_the_others_from_ending(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word", "--shutdown-timeout", "1")
+    process = start("--workers", "2", "--models", "next-word:4", "--shutdown-timeout", "1")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     os.kill(min(workers(process)), signal.SIGSTOP)
     assert process.end() == 0
 
 
 def test_processes_that_are_paused_go_on_whether_the_supervisor_is_paused_too_or_not(start, wait_until):
-    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "5", "--hang-timeout", "5")
+    process = start("--workers", "2", "--models", "next-word:4", "--heartbeat-timeout", "5", "--hang-timeout", "5")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     before = workers(process)
     for paused in ([min(before)], [process.process.pid, *before], [*before]):
@@ -257,7 +257,7 @@ def test_a_process_whose_event_loop_is_blocked_is_replaced(start, wait_until, tm
     """Its other threads go on, for a signal's handler runs in the event loop's and sleeps there."""
     (tmp_path / "sitecustomize.py").write_text(FREEZE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process = start("--workers", "2", "--models", "next-word", "--heartbeat-timeout", "2")
+    process = start("--workers", "2", "--models", "next-word:4", "--heartbeat-timeout", "2")
     wait_until(lambda: process.ready() and loaded(process) == 2, 120)
     frozen = min(workers(process))
     os.kill(frozen, signal.SIGUSR1)

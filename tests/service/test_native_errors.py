@@ -129,7 +129,7 @@ def test_grpc(models, wait_until, logged, metric):
 
 def test_a_process_goes_on_and_prints_no_backtrace(models, start, wait_until, monkeypatch):
     monkeypatch.setenv("RUST_BACKTRACE", "1")
-    process = start("--model-dirs", models, "--models", "next-word")
+    process = start("--model-dirs", models, "--models", "next-word:4")
     wait_until(process.ready)
     before = len(process.text.splitlines())
     for _ in range(2):

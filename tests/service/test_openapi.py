@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
 from service.server.app import create_app
 from service.settings import Settings
 
-APP = create_app(Settings(models=("next-word",)))
+APP = create_app(Settings(models=("next-word:4",)))
 OPERATIONS = sorted(
     (method.upper(), path) for path, operations in APP.openapi()["paths"].items() for method in operations
 )

@@ -34,7 +34,7 @@ def test_a_protocol_that_is_off_is_not_imported():
 import sys
 from service.server.app import create_app
 from service.settings import Settings
-create_app(Settings(models=("next-word",), protocols="native"))
+create_app(Settings(models=("next-word:4",), protocols="native"))
 print([name for name in sys.modules if name.startswith("service.protocols.") and name.count(".") == 2])
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -31,7 +31,7 @@ def test_serving_until_sigterm(start, wait_until):
 
 
 def test_a_request_in_flight_at_sigterm_is_answered(start, wait_until):
-    process = start("--models", "next-word", "--max-delay-ms", "800")
+    process = start("--models", "next-word:4", "--max-delay-ms", "800")
     wait_until(process.ready)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(process.post, "thank you very")
@@ -49,7 +49,7 @@ def test_a_request_in_flight_at_sigterm_is_answered(start, wait_until):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_open_connection_is_told_to_close_before_it_is(start, wait_until, workers):
     """A client that repeats requests never sees a connection that ends without an answer."""
-    process = start("--models", "next-word", "--workers", workers)
+    process = start("--models", "next-word:4", "--workers", workers)
     wait_until(process.ready, 120)
     connection = http.client.HTTPConnection(*process.address.removeprefix("http://").split(":"), timeout=30)
     told = None
@@ -65,7 +65,7 @@ def test_an_open_connection_is_told_to_close_before_it_is(start, wait_until, wor
 
 
 def test_requests_are_accepted_for_the_drain_delay_while_the_service_is_not_ready(start, wait_until):
-    process = start("--models", "next-word", "--drain-delay", "1.5")
+    process = start("--models", "next-word:4", "--drain-delay", "1.5")
     wait_until(process.ready)
     host, port = process.address.removeprefix("http://").split(":")
     process.process.terminate()
@@ -87,13 +87,13 @@ def test_requests_are_accepted_for_the_drain_delay_while_the_service_is_not_read
 
 
 def test_sigint_skips_the_drain_delay(start, wait_until):
-    process = start("--models", "next-word", "--drain-delay", "60")
+    process = start("--models", "next-word:4", "--drain-delay", "60")
     wait_until(process.ready)
     assert process.end(signal.SIGINT) == 0
 
 
 def test_sigint_is_an_orderly_end_too(start, wait_until):
-    process = start("--models", "next-word")
+    process = start("--models", "next-word:4")
     wait_until(lambda: process.address)
     assert process.end(signal.SIGINT) == 0
 
@@ -107,7 +107,7 @@ def test_a_broken_bundle_ends_the_process_with_a_message(start, broken_models):
 
 def test_a_taken_port_ends_the_process_with_a_message(start):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start("--models", "next-word", "--port", taken.getsockname()[1])
+        process = start("--models", "next-word:4", "--port", taken.getsockname()[1])
         assert process.process.wait(30) == 1
     assert "address already in use" in process.text
 

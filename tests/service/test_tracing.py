@@ -27,7 +27,7 @@ def ask(exporter, wait_until):
     """Asks a service with these settings; gives the answer and the spans by name."""
 
     def ask(*requests, **settings):
-        with TestClient(create_app(Settings(threads=1, models=("next-word",), **settings))) as client:
+        with TestClient(create_app(Settings(threads=1, models=("next-word:4",), **settings))) as client:
             wait_until(lambda: client.get("/readyz").status_code == 200)
             exporter.clear()
             for path, body in requests:

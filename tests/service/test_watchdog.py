@@ -131,7 +131,7 @@ def test_a_hang_after_a_pause_is_found(clock):
 
 @pytest.mark.parametrize("seconds", [10.0, 25.0])  # the timer of the operating system waits 16 s longer
 def test_a_service_that_was_paused_for_longer_than_the_timeout_goes_on(start, wait_until, seconds):
-    process = start("--models", "next-word", "--hang-timeout", "4")
+    process = start("--models", "next-word:4", "--hang-timeout", "4")
     wait_until(process.ready)
     process.process.send_signal(signal.SIGSTOP)
     time.sleep(seconds)
@@ -143,7 +143,7 @@ def test_a_service_that_was_paused_for_longer_than_the_timeout_goes_on(start, wa
 
 
 def test_a_service_whose_event_loop_does_not_run_ends(start, wait_until):
-    process = start("--models", "next-word", "--hang-timeout", "5", before=_HANG_AT_SIGNAL)
+    process = start("--models", "next-word:4", "--hang-timeout", "5", before=_HANG_AT_SIGNAL)
     wait_until(process.ready)
     process.process.send_signal(signal.SIGUSR1)
     assert process.process.wait(30) == 1
@@ -152,6 +152,6 @@ def test_a_service_whose_event_loop_does_not_run_ends(start, wait_until):
 
 
 def test_a_service_that_runs_does_not_end_before_it_is_told(start, wait_until):
-    process = start("--models", "next-word", "--hang-timeout", "4", "--drain-delay", "5")
+    process = start("--models", "next-word:4", "--hang-timeout", "4", "--drain-delay", "5")
     wait_until(process.ready)
     assert process.end() == 0, "draining takes longer than the timeout"

@@ -54,7 +54,7 @@ def serving(listening: Callable[..., Any], wait_until: Callable[..., None]) -> C
 
     @contextlib.contextmanager
     def start(**settings: Any) -> Iterator[str]:
-        app = create_app(Settings(**{"threads": 1, "models": ("next-word",), **settings}))
+        app = create_app(Settings(**{"threads": 1, "models": ("next-word:4",), **settings}))
         with listening(app) as address:
             wait_until(lambda: app.state.served_models.ready)
             yield address

@@ -192,7 +192,7 @@ def test_counters_that_go_back_are_said_and_not_counted(load, listening, stub, t
 def process(tmp_path, wait_until):
     """`softserve serve` as a process of its own, and its address."""
     log = tmp_path / "log"
-    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", "--models", "next-word"]
+    command = [sys.executable, "-m", "service.cli", "serve", "--port", "0", "--threads", "1", "--models", "next-word:4"]
     with log.open("wb") as output:
         process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
 

@@ -34,8 +34,9 @@ def _served(log, *arguments):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A server of all protocols that needs no key."""
-    yield from _served(tmp_path_factory.mktemp("open") / "log.txt", "--grpc-port", 0, "--protocols", PROTOCOLS)
+    """A server of all protocols that needs no key, whose language model is that of words."""
+    models = ["--models", "next-word:4", "de-en", "intents"]
+    yield from _served(tmp_path_factory.mktemp("open") / "log.txt", "--grpc-port", 0, "--protocols", PROTOCOLS, *models)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+MODEL = "next-word:4"
 TASKS = Path(__file__).parent / "tasks"
 TEXTS = [json.loads(line) for line in (TASKS / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
 SENTENCES = [f"{each['context']} {each['continuation']}" for each in TEXTS]
@@ -15,13 +16,13 @@ NAMES = ("words", "texts", "sentences", "completions")
 
 @pytest.fixture(scope="session")
 def samples(address, evaluated):
-    return evaluated(address, "next-word", NAMES, 1000)
+    return evaluated(address, MODEL, NAMES, 1000)
 
 
 @pytest.fixture(scope="session")
 def scores(post):
     """The log-probabilities of the texts' tokens, the end the last, as `/v1/score` has them."""
-    results = post("/v1/score", text=SENTENCES)["results"]
+    results = post("/v1/score", text=SENTENCES, model=MODEL)["results"]
     return [[token["log_probability"] for token in each["tokens"]] for each in results]
 
 
@@ -43,17 +44,17 @@ def test_texts_with_ends_have_the_perplexity_of_evaluate(samples, server, post):
     code = (
         "import json, sys; from models import ModelStore; from service.settings import BUNDLED; "
         "from training.tasks.language_model.perplexity import bundle_perplexity; "
-        "print(bundle_perplexity(ModelStore(BUNDLED).load('next-word'), json.load(sys.stdin)).value)"
+        "print(bundle_perplexity(ModelStore(BUNDLED).load('next-word:4'), json.load(sys.stdin)).value)"
     )
     texts = json.dumps(SENTENCES)
     command = [server.python, "-c", code]
     done = subprocess.run(command, cwd=server.root, input=texts, capture_output=True, text=True, check=True)
     total = math.fsum(float(found) for (found,) in samples["sentences"])
-    tokens = sum(post("/tokenize", prompt=f"{text} </s>")["count"] for text in SENTENCES)
+    tokens = sum(post("/tokenize", prompt=f"{text} </s>", model=MODEL)["count"] for text in SENTENCES)
     assert math.exp(-total / tokens) == pytest.approx(float(done.stdout), rel=1e-3)
 
 
 def test_completions_are_the_most_probable_words(samples, post):
     for (found,), text in zip(samples["completions"], TEXTS, strict=True):
-        answer = post("/v1/completions", prompt=text["context"], max_tokens=12, temperature=0, stop=".")
+        answer = post("/v1/completions", model=MODEL, prompt=text["context"], max_tokens=12, temperature=0, stop=".")
         assert answer["choices"][0]["text"] == found

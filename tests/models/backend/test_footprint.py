@@ -3,6 +3,7 @@
 import onnxruntime
 import pytest
 
+from models import ModelStore
 from models.backend.footprint import weight_bytes
 from models.backend.onnx import OnnxBackend
 from models.errors import UnsupportedDeviceError
@@ -11,10 +12,10 @@ from service.settings import BUNDLED
 
 
 def bundle_of(name):
-    return max((BUNDLED / name).iterdir(), key=lambda path: int(path.name))
+    return ModelStore(BUNDLED).path(name)
 
 
-@pytest.mark.parametrize("name", ["de-en", "intents", "next-word"])
+@pytest.mark.parametrize("name", ["de-en", "intents", "next-word", "next-word:4"])
 def test_a_graph_has_at_most_all_weights_dequantized(name):
     bundle = bundle_of(name)
     manifest = read_manifest(bundle)

@@ -17,7 +17,7 @@ from tests.fixtures.bundled import NEXT_WORD_SIZE
 
 @pytest.fixture(scope="module")
 def session():
-    return ModelStore(BUNDLED).load("next-word", threads=1).backend._sessions["next_words"]
+    return ModelStore(BUNDLED).load("next-word:4", threads=1).backend._sessions["next_words"]
 
 
 def inputs(count, length, seed=0):

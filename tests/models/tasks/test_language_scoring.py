@@ -15,7 +15,7 @@ LONG = "we had a very good time at the end of last week and then i went home to 
 
 
 def fresh():
-    return ModelStore(BUNDLED).load("next-word", threads=1)
+    return ModelStore(BUNDLED).load("next-word:4", threads=1)
 
 
 @pytest.fixture(scope="module")

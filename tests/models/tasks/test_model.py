@@ -14,7 +14,7 @@ def test_a_query_of_one_part_is_its_part():
     assert query.parts() == (query,)
 
 
-@pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
+@pytest.mark.parametrize("name", ["next-word", "next-word:4", "de-en", "intents"])
 def test_warm_up_parts_have_the_lengths_asked_for(store, name):
     model = store.load(name, threads=1)
     for operation in model.batch_functions or model.offers:
@@ -61,7 +61,7 @@ def test_a_model_without_a_cache_ignores_it(store):
     store.load("intents", threads=1).use_cache(1 << 20)
 
 
-@pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
+@pytest.mark.parametrize("name", ["next-word", "next-word:4", "de-en", "intents"])
 def test_the_self_test_goes_from_texts_to_results_by_every_graph(store, name, monkeypatch):
     model = store.load(name, threads=1)
     ran = set()

@@ -24,7 +24,7 @@ def unchanged(tmp_path_factory, wait_until):
     (directory / "admins").write_text(ADMIN)
     (directory / "users").write_text(USER)
     keys = {"admin_keys": directory / "admins", "api_keys": directory / "users"}
-    with TestClient(create_app(Settings(threads=1, models=("next-word",), **keys))) as client:
+    with TestClient(create_app(Settings(threads=1, models=("next-word:4",), **keys))) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import math
+import types
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from types import SimpleNamespace
@@ -45,6 +46,8 @@ class Query:
 
 class Model:
     """Counts the letters of words."""
+
+    batch_functions = types.MappingProxyType({"count": None, "letters": None})
 
     def estimated_tokens(self, operation, inputs):
         return len(inputs)
@@ -226,7 +229,7 @@ def test_the_endpoints_of_this_project_are_registered_by_their_tasks():
 
 def test_an_entry_point_adds_an_endpoint(installed, served, monkeypatch):
     installed(router)
-    app = create_app(Settings(models=("next-word",), threads=1))
+    app = create_app(Settings(models=("next-word:4",), threads=1))
     monkeypatch.setattr(app.state.served_models, "find", lambda name, operation, reads: served)
     client = TestClient(app)
     response = client.post("/v1/count", json={"text": ["two words", "one"]})
@@ -243,4 +246,4 @@ def test_a_router_with_dependencies_that_would_be_ignored_is_refused(installed):
     outer.include_router(router, dependencies=[Depends(math.floor)])
     installed(outer)
     with pytest.raises(TypeError, match="/v1/count has dependencies, which a ModelRoute does not resolve"):
-        create_app(Settings(models=("next-word",)))
+        create_app(Settings(models=("next-word:4",)))

@@ -22,7 +22,7 @@ def loading(library, monkeypatch):
         return library
 
     monkeypatch.setattr("service.engine.replicas.load_verified", load)
-    with TestClient(create_app(Settings(threads=1, models=("next-word",)))) as client:
+    with TestClient(create_app(Settings(threads=1, models=("next-word:4",)))) as client:
         yield client, go_on
         go_on.set()
 

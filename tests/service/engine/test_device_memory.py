@@ -88,7 +88,7 @@ def on_gpu(monkeypatch):
 
 
 def settings(**changes):
-    defaults = {"threads": 1, "models": ("next-word",), "device": "cuda:0", "gpu_memory_mb": 1000, "gpu_work_mb": 100}
+    defaults = {"threads": 1, "models": ("next-word:4",), "device": "cuda:0", "gpu_memory_mb": 1000, "gpu_work_mb": 100}
     return Settings(**(defaults | changes))
 
 

@@ -72,7 +72,7 @@ def test_the_first_replica_gets_a_cache_of_the_configured_size(library, monkeypa
     monkeypatch.setattr(type(library), "use_cache", lambda model, size, on_lookup: given.append(size))
 
     async def run():
-        settings = Settings(threads=1, models=("next-word",), device="cpu,cpu", prefix_cache_mb=megabytes)
+        settings = Settings(threads=1, models=("next-word:4",), device="cpu,cpu", prefix_cache_mb=megabytes)
         resources = Resources(settings)
         loader = Loader(settings, Metrics(), resources)
         await (await loader.load(*loader.configured())).drain()
@@ -103,7 +103,7 @@ def test_the_setting_decides_about_operators_on_the_cpu(library, monkeypatch, al
     monkeypatch.setattr("service.engine.replicas.load_verified", load)
 
     async def run():
-        settings = Settings(threads=1, models=("next-word",), allow_cpu_fallback=allowed)
+        settings = Settings(threads=1, models=("next-word:4",), allow_cpu_fallback=allowed)
         resources = Resources(settings)
         loader = Loader(settings, Metrics(), resources)
         await (await loader.load(*loader.configured())).drain()

@@ -84,7 +84,7 @@ def test_models_load_on_a_thread_of_their_own(monkeypatch):
     monkeypatch.setattr(Loader, "_verified", record)
 
     async def run():
-        registry = ServedModels(Settings(threads=1, models=("next-word",)), Metrics())
+        registry = ServedModels(Settings(threads=1, models=("next-word:4",)), Metrics())
         await registry.load()
         found["others"] = {await asyncio.to_thread(niceness) for _ in range(8)}
         await registry.stop()

@@ -7,6 +7,7 @@ import pytest
 
 from service.settings import BUNDLED, Settings
 from tests.support.hostile.attack import delays, measure, violations
+from tests.support.hostile.mixtures import LANGUAGE_MODELS
 from tests.support.limited_server import LimitedServer
 from tests.support.probe import LoopProbe
 
@@ -29,8 +30,8 @@ def large_images(shapes_export, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(large_images):
-    """Flags of the server: the defaults, with an image classifier in addition to the bundled models."""
-    return ["--model-dirs", BUNDLED, large_images]
+    """Flags of the server: the defaults, with all bundled models and an image classifier."""
+    return ["--model-dirs", BUNDLED, large_images, "--models", "intents", "de-en", "shapes", *LANGUAGE_MODELS]
 
 
 class Target:

@@ -10,7 +10,7 @@ from tests.support.hostile.loops import LOOPS, PAUSED
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory):
     looping = looping_models(tmp_path_factory.mktemp("looping"))
-    return ["--model-dirs", BUNDLED, looping, "--models", "next-word", "intents:1", "--hang-timeout", "6"]
+    return ["--model-dirs", BUNDLED, looping, "--models", "next-word:4", "intents:1", "--hang-timeout", "6"]
 
 
 def test_the_bundle_is_served(target):

@@ -47,6 +47,6 @@ def test_a_parameter_out_of_range_is_an_error_of_usage():
 
 
 def test_more_words_than_there_are_are_all(store):
-    model = store.load("next-word", threads=1)
+    model = store.load("next-word:4", threads=1)
     query = Asked.of(NEXT_WORD, {"top_k": model.vocab_size + 5}).query(model, "a book")
     assert query.top_k == model.vocab_size - 1  # the unknown word is none

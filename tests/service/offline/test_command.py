@@ -25,7 +25,7 @@ def run(*arguments, given="", **variables):
 
 
 def test_texts_and_standard_input():
-    found = run("next-word", "we had a very", "--top-k", "1")
+    found = run("next-word", "We had a very", "--top-k", "1")
     assert (found.returncode, found.stdout.split()[0]) == (0, "good")
     found = run("translate", given="Guten Morgen!\nSchöne Grüße\n")
     assert (found.returncode, found.stdout.splitlines()[0], len(found.stdout.splitlines())) == (0, "Good morning!", 2)
@@ -62,14 +62,23 @@ def test_a_model_directory_leaves_the_arguments_after_it(tmp_path):
     assert (found.returncode, found.stdout.split()[0], found.stderr) == (0, "good", "")
     (tmp_path / "empty").mkdir()
     (tmp_path / "in.txt").write_text("see you tomorrow\n")
-    found = run("score", "--model-dirs", tmp_path / "empty", "--model-dirs", BUNDLED, tmp_path / "in.txt")
+    found = run(
+        "score",
+        "--model",
+        "next-word:4",
+        "--model-dirs",
+        tmp_path / "empty",
+        "--model-dirs",
+        BUNDLED,
+        tmp_path / "in.txt",
+    )
     assert (found.returncode, found.stdout) == (0, "-23.5282\t358.5400\tsee you tomorrow\n")
     found = run("models", "--model-dirs", BUNDLED, "show", "intents")
     assert (found.returncode, found.stderr) == (0, "")
 
 
 def test_texts_of_the_command_line_go_to_a_file(tmp_path):
-    arguments = ("score", "--output", tmp_path / "out.tsv", "--text", "see you tomorrow")
+    arguments = ("score", "--model", "next-word:4", "--output", tmp_path / "out.tsv", "--text", "see you tomorrow")
     assert run(*arguments).returncode == 0
     assert "is there already: --resume goes on with it" in run(*arguments).stderr
     assert run(*arguments, "a book", "--resume").returncode == 0
@@ -79,7 +88,7 @@ def test_texts_of_the_command_line_go_to_a_file(tmp_path):
 
 
 def test_bytes_that_are_not_utf_8():
-    found = run("score", given=b"gr\xfc\nsee you tomorrow\n")
+    found = run("score", "--model", "next-word:4", given=b"gr\xfc\nsee you tomorrow\n")
     assert (found.returncode, len(found.stderr.splitlines())) == (1, 2)
     assert found.stderr.startswith("softserve: line 1: byte 3 is not UTF-8; --encoding is for another encoding")
     assert found.stdout.splitlines() == ["", "-23.5282\t358.5400\tsee you tomorrow"]
@@ -89,7 +98,7 @@ def test_bytes_that_are_not_utf_8():
 
 @pytest.mark.parametrize("form", ["utf-8-sig", "utf-16"])
 def test_a_byte_order_mark_is_no_text(form):
-    found = run("score", given="see you tomorrow\n".encode(form))
+    found = run("score", "--model", "next-word:4", given="see you tomorrow\n".encode(form))
     assert (found.returncode, found.stdout) == (0, "-23.5282\t358.5400\tsee you tomorrow\n")
 
 

@@ -26,7 +26,7 @@ def by_place(groups):
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_batches(store, threads):
-    model = store.load("next-word", threads=1)
+    model = store.load("next-word:4", threads=1)
     texts = [" ".join(["the"] * (1 + number % 13)) for number in range(150)]
     found = by_place(compute(model, "score", prepare(model.score_query, lines(texts)), threads))
     expected = model.score(texts)
@@ -46,7 +46,7 @@ def test_decodings(store, monkeypatch):
 
 
 def test_refused_texts_have_their_error(store):
-    model = store.load("next-word", threads=1)
+    model = store.load("next-word:4", threads=1)
     good, bad = by_place(compute(model, "score", prepare(model.score_query, lines(["a", "b " * 5000])), 1))
     assert good.text == "a"
     assert isinstance(bad, QueryError)
@@ -94,7 +94,7 @@ def test_lines_that_cannot_be_read_and_panics_have_their_error():
 
 
 def test_a_result_that_native_code_fails_on_has_its_error(store, monkeypatch):
-    model = store.load("next-word", threads=1)
+    model = store.load("next-word:4", threads=1)
     result = model.result
 
     def failing(query, outputs):

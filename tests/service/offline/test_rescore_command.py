@@ -15,7 +15,7 @@ from service.offline.rescore_command import RescoreOptions, WeightsFile, rescore
 from service.offline.rescoring import log_probabilities
 from tests.service.offline.test_command import run
 
-ONE = ModelOptions(threads=1)
+ONE = ModelOptions(model="next-word:4", threads=1)
 LISTS = {
     "u1": [("sea you tomorrow", -4.1), ("see you tomorrow", -4.6), ("see you to borrow", -5.9)],
     "u2": [("he has too dogs", -1.0), ("he has two dogs", -1.5)],
@@ -46,7 +46,7 @@ def references(tmp_path):
 
 @pytest.fixture(scope="module")
 def model():
-    return ModelStore(BUNDLED).load("next-word", threads=1)
+    return ModelStore(BUNDLED).load("next-word:4", threads=1)
 
 
 def rescored_lines(lists, tmp_path, name="out.tsv", **options):
@@ -255,12 +255,12 @@ def test_a_run_goes_on_where_it_was(lists, tmp_path):
 
 
 def test_as_a_process(lists, references, tmp_path):
-    found = run("rescore", given=lists.read_bytes())
+    found = run("rescore", "--model", "next-word:4", given=lists.read_bytes())
     assert (found.returncode, found.stderr) == (0, "")
     assert found.stdout == "".join(f"{name}\t{text}\n" for name, text in REFERENCES.items())
     (tmp_path / "scores").write_text("u-1 4.1\nu-2 4.6\n")
     (tmp_path / "text").write_text("u-1 sea you tomorrow\nu-2 see you tomorrow\n")
-    options = ("--scores", tmp_path / "scores", "--costs", "--format", "kaldi")
+    options = ("--model", "next-word:4", "--scores", tmp_path / "scores", "--costs", "--format", "kaldi")
     found = run("rescore", tmp_path / "text", *options, "--lm-weight", "0")
     assert (found.returncode, found.stdout) == (0, "u sea you tomorrow\n")
     found = run("rescore", tmp_path / "text", *options)

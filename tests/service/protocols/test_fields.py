@@ -21,7 +21,7 @@ class Question(Fields):
 @pytest.fixture(scope="module")
 def client():
     """An application with one more route, which echoes its fields as often as it is asked to."""
-    app: FastAPI = create_app(Settings(models=("next-word",)))
+    app: FastAPI = create_app(Settings(models=("next-word:4",)))
 
     async def echo(request):
         fields = await read_fields(request, Question, lists=frozenset(("q",)))

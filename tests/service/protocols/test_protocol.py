@@ -96,7 +96,7 @@ FORM = "application/x-www-form-urlencoded"
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_each_can_be_left_out(name):
     others = ",".join(each for each in (NATIVE, *PROTOCOLS) if each != name)
-    client = TestClient(create_app(Settings(models=("next-word",), protocols=others)))
+    client = TestClient(create_app(Settings(models=("next-word:4",), protocols=others)))
     for each, method, path in ROUTES:
         if each == name:
             answer = client.request(method, path)
@@ -104,17 +104,17 @@ def test_each_can_be_left_out(name):
 
 
 def test_native_endpoints_can_be_left_out():
-    client = TestClient(create_app(Settings(models=("next-word",), protocols="deepl")))
+    client = TestClient(create_app(Settings(models=("next-word:4",), protocols="deepl")))
     assert client.post("/v1/next-word", json={"context": "a"}).status_code == 404
     assert client.get("/livez").status_code == 200
     assert client.get("/v1/models").status_code == 404
-    client = TestClient(create_app(Settings(models=("next-word",), protocols="openai")))
+    client = TestClient(create_app(Settings(models=("next-word:4",), protocols="openai")))
     assert client.get("/v1/models").json() == {"object": "list", "data": []}
 
 
 def test_pages_of_other_origins_may_call_where_they_are_allowed():
     headers = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
     for origins, expected in (("", None), ("https://example.org", "https://example.org"), ("*", "*")):
-        client = TestClient(create_app(Settings(models=("next-word",), cors_origins=origins)))
+        client = TestClient(create_app(Settings(models=("next-word:4",), cors_origins=origins)))
         answer = client.options("/translate", headers=headers)
         assert answer.headers.get("access-control-allow-origin") == expected

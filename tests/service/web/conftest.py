@@ -49,8 +49,8 @@ def more_models(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def server(running: Callable[..., Running], more_models: Path) -> Running:
-    """The bundled models, a second language model, and a translator of the opposite direction."""
-    return running(model_dirs=(BUNDLED, more_models))
+    """The bundled models, next-word as a model of whole words, a second one of those, and the opposite translator."""
+    return running(model_dirs=(BUNDLED, more_models), models=("next-word:4", "toy", "intents", "de-en", "en-de"))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ def gated(library, gate, monkeypatch, running):
 
     def start(**settings):
         gate.guard(library, monkeypatch)
-        server = running(models=("next-word",), parallel_batches=1, max_wait_ms=1e9, **settings)
+        server = running(models=("next-word:4",), parallel_batches=1, max_wait_ms=1e9, **settings)
         gate.reset()
         return server
 
@@ -77,7 +77,7 @@ def test_a_server_that_loads_is_waited_for(playground, running, library, monkeyp
         return original(*arguments, **options)
 
     monkeypatch.setattr("service.engine.replicas.load_verified", load)
-    server = running(ready=False, models=("next-word",))
+    server = running(ready=False, models=("next-word:4",))
     opened = playground("#next-word", address=server.address, noise=True)
     status = opened.page.get_by_role("status")
     expect(status).to_contain_text("The server is not ready: models are being loaded.")
@@ -89,7 +89,7 @@ def test_a_server_that_loads_is_waited_for(playground, running, library, monkeyp
 
 
 def test_a_server_that_is_gone_is_said_and_found_again(playground, running):
-    server = running(models=("next-word",))
+    server = running(models=("next-word:4",))
     opened = playground("#next-word", address=server.address, noise=True)
     opened.settle("Most probable")
     port = server.port
@@ -98,14 +98,14 @@ def test_a_server_that_is_gone_is_said_and_found_again(playground, running):
     assert opened.settle("gone") == "The server is gone."
     expect(opened.page.locator(".notice")).to_contain_text("The server cannot be reached")
     expect(opened.page.locator(".state")).to_have_text("not reachable")
-    running(port=port, models=("next-word",))
+    running(port=port, models=("next-word:4",))
     opened.settle("Most probable")  # the page tries again itself
     expect(opened.page.locator(".state")).to_have_text("1 model ready")
 
 
 def test_a_key_is_asked_for_and_never_shown(playground, running, tmp_path):
     (tmp_path / "keys").write_text(KEY)
-    server = running(models=("next-word",), api_keys=tmp_path / "keys")
+    server = running(models=("next-word:4",), api_keys=tmp_path / "keys")
     opened = playground("#next-word", address=server.address, noise=True)
     page = opened.page
     expect(page.get_by_role("status")).to_have_text("The server asks for an API key. Enter it above.")
@@ -127,7 +127,7 @@ def test_a_key_is_asked_for_and_never_shown(playground, running, tmp_path):
 
 
 def test_a_refused_input_says_why(playground, running):
-    server = running(models=("next-word",), max_result_items=100)
+    server = running(models=("next-word:4",), max_result_items=100)
     opened = playground("#next-word?context=a+b+c&words=50", address=server.address, noise=True)
     assert opened.settle("refused") == "The server refused this input."
     expect(opened.page.locator(".notice")).to_contain_text("100")

@@ -82,7 +82,7 @@ def test_nothing_else_is_served(client, detail_of, name):
 
 def test_the_pages_need_no_key_but_the_models_do(tmp_path):
     (tmp_path / "keys").write_text("a-key-of-the-tests")
-    client = TestClient(create_app(Settings(models=("next-word",), api_keys=tmp_path / "keys")))
+    client = TestClient(create_app(Settings(models=("next-word:4",), api_keys=tmp_path / "keys")))
     for path in ("/", "/docs", "/openapi.json", "/web/openapi.json", "/web/app.js", "/web/views/score.js"):
         assert client.get(path).status_code == 200, path
     for path in ("/v1/models", "/web", "/web/../v1/models", "/web/%2e%2e/v1/models", "/redoc"):
@@ -90,7 +90,7 @@ def test_the_pages_need_no_key_but_the_models_do(tmp_path):
 
 
 def test_without_the_native_endpoints_the_root_is_the_reference():
-    client = TestClient(create_app(Settings(models=("next-word",), protocols="oip")))
+    client = TestClient(create_app(Settings(models=("next-word:4",), protocols="oip")))
     assert client.get("/").text == client.get("/docs").text
 
 

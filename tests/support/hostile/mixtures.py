@@ -10,8 +10,10 @@ from typing import Literal
 
 from tests.support.hostile.files import jpeg, png
 
-__all__ = ["Client", "Mixture", "mixtures"]
+__all__ = ["LANGUAGE_MODELS", "Client", "Mixture", "mixtures"]
 
+LANGUAGE_MODELS = ("next-word", "next-word:4")
+"""Bundled models that a server is to serve: of subwords, and of whole words."""
 _VOCABULARY = 7729
 _RESULTS = 100_000
 """The default of `--max-result-items`; half of the requests are just below it."""
@@ -100,12 +102,15 @@ def _shape(generator: random.Random, most: int, budget: int) -> tuple[int, int]:
 def _next_word(generator: random.Random) -> tuple[str, dict[str, object]]:
     texts, top_k = _shape(generator, _VOCABULARY, _RESULTS)
     contexts = _texts(generator, _ENGLISH, texts, _extreme(generator, 1, _MAX_WORDS))
-    return "/v1/next-word", {"context": contexts, "top_k": top_k, "explain": generator.random() < 0.3}
+    fields: dict[str, object] = {"context": contexts, "top_k": top_k, "explain": generator.random() < 0.3}
+    return "/v1/next-word", {**fields, "model": generator.choice(LANGUAGE_MODELS), "truncate": True}
 
 
 def _score(generator: random.Random) -> tuple[str, dict[str, object]]:
     texts = _texts(generator, _ENGLISH, _extreme(generator, 1, 1024), _extreme(generator, 1, _MAX_WORDS))
-    return "/v1/score", {"text": texts}
+    model = generator.choice(LANGUAGE_MODELS)
+    unit = "word" if model == "next-word" and generator.random() < 0.5 else None
+    return "/v1/score", {"text": texts, "model": model, "truncate": True, "unit": unit}
 
 
 def _translate(generator: random.Random) -> tuple[str, dict[str, object]]:

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from models import ModelStore
 from models.reading import read_manifest
 from tests.fixtures.dynamic_quantization import dynamically_quantized
 from training.bundling.device_graphs import cuda_graph, with_cuda_graphs
@@ -132,7 +133,7 @@ def external(model: onnx.ModelProto) -> set[tuple[str, ...]]:
 def test_the_bundled_ones_read_the_same_weights_and_are_folded_when_loaded(
     name: str, graph: str, tmp_path: Path
 ) -> None:
-    (bundle,) = (BUNDLED / name).iterdir()
+    bundle = ModelStore(BUNDLED).path(name)
     spec = read_manifest(bundle).graphs[graph]
     cpu, cuda = (onnx.load(bundle / str(file), load_external_data=False) for file in (spec.onnx, spec.devices["cuda"]))
     assert external(cuda) == external(cpu)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from models import ModelStore
 from models.bundle.manifest import DataSource, Kernel, Manifest, Quality, Quantization, SoftmaxLayer
 from models.reading import read_manifest
 from training.bundling.bundle import WrittenBundle
@@ -150,9 +151,9 @@ def test_the_recipe_can_be_copied_out(manifest: Manifest) -> None:
     assert parse_recipe(yaml.safe_load(block)).model_dump(mode="json") == manifest.provenance.recipe
 
 
-@pytest.mark.parametrize("name", ["next-word", "de-en", "intents"])
+@pytest.mark.parametrize("name", ["next-word", "next-word:4", "de-en", "intents"])
 def test_the_cards_of_bundled_models_are_written_alike(name: str) -> None:
-    (bundle,) = (BUNDLED / name).iterdir()
+    bundle = ModelStore(BUNDLED).path(name)
     card = (bundle / "MODEL_CARD.md").read_text(encoding="utf-8")
     (measured,) = re.findall("largest difference of any output, float32: (.*)[.]", card)
     differences = {backend: float(value) for backend, value in (pair.split() for pair in measured.split(", "))}

@@ -12,11 +12,21 @@ __all__ = ["documents", "encoded_texts", "joined_tokens", "text_parts"]
 
 
 def text_parts(data: CausalDataSettings, split: str, data_dir: Path) -> Iterator[str]:
-    """Yield the lines of a split without blank ones, with their line feeds where they are parts of documents."""
+    """Yield the lines of a split without blank ones, with their line feeds where they are parts of documents.
+
+    Some training lines come again in lower case, evenly spread, where the settings ask for it.
+    """
     end = "\n" if data.context == "stream" else ""
+    changed = 0.0  # lines in lower case that are due
     for line in iterate_texts(data, split, data_dir):
-        if stripped := line.strip():
-            yield stripped + end
+        if not (stripped := line.strip()):
+            continue
+        yield stripped + end
+        if split == "train" and data.context == "sentence":
+            changed += data.lower_case
+            if changed >= 1:
+                changed -= 1
+                yield stripped.lower()
 
 
 def documents(data: CausalDataSettings, split: str, data_dir: Path) -> Iterator[list[str]]:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from training.networks.causal_transformer import CausalSettings, LayerSettings, Rotary
 from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
+from training.tasks.initial_run import initial_run
 from training.tasks.language_model.settings import TextData
 
 __all__ = ["CausalDataSettings", "CausalLanguageModelRecipe", "CausalNetworkSettings"]
@@ -27,6 +28,8 @@ class CausalDataSettings(TextData):
     """Tokens of the vocabulary: the end of a text, the 256 bytes and merges of them, learnt from the training split."""
     deduplicate: bool = False
     """Whether repeated training sentences count once (development and test data are never touched)."""
+    lower_case: Fraction = 0.0
+    """Share of the training lines that occur a second time, in lower case: people type so."""
     context: Literal["sentence", "stream"] = "sentence"
     """`sentence`: each line is a text, and texts of similar lengths are padded to one. `stream`: the lines are parts of
     documents, and training windows hold parts of several documents, which do not see each other."""
@@ -48,6 +51,8 @@ class CausalDataSettings(TextData):
     def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
         if self.context == "sentence":
             yield ("document_start",), "with context: sentence"
+        else:
+            yield ("lower_case",), "with context: stream"
 
 
 class CausalNetworkSettings(Settings):
@@ -111,6 +116,14 @@ class CausalLanguageModelRecipe(Recipe):
     task: Literal["causal-language-model"]
     data: CausalDataSettings
     network: CausalNetworkSettings = CausalNetworkSettings()
+    initial: str | None = None
+    """Run directory to start from: its vocabulary and its best weights. Network and output layer must be the same."""
+
+    def sources(self) -> list[dict[str, str]]:
+        """Return the data of this run, and of the run that it starts from; raises the errors of `initial_run`."""
+        own = super().sources()
+        earlier = [] if self.initial is None else initial_run(self.initial).recipe().sources()
+        return [*own, *(each for each in earlier if each not in own)]
 
     @property
     def longest_piece(self) -> int:

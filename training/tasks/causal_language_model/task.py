@@ -22,12 +22,14 @@ from training.data.tokenization import build_causal_tokenizer, read_causal_token
 from training.data.window_batching import EncodedTexts, WindowBatch, WindowBatches
 from training.networks.causal_language_model import TransformerLanguageModel
 from training.networks.causal_transformer import CausalTransformer
+from training.run import checkpoint
 from training.run.paths import RunPaths
 from training.tasks.causal_language_model.bits import TextBits, bits_line
 from training.tasks.causal_language_model.reading import encoded_texts, text_parts
 from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Examples, Measurement, bits_per_byte
+from training.tasks.initial_run import initial_run
 from training.tasks.language_model.kneser_ney import KneserNey
 from training.tasks.language_model.reading import iterate_texts
 from training.tasks.registry import register
@@ -82,11 +84,16 @@ class CausalLanguageModelTask(Task[WindowBatch]):
 
     @classmethod
     def prepare(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
-        return {run.tokenizer: cls.build_tokenizer(recipe, data_dir).save}
+        tokenizer = cls.build_tokenizer(recipe, data_dir)
+        if recipe.initial is not None:
+            _load_initial(build_model(recipe, tokenizer.vocab_size), recipe.initial)
+        return {run.tokenizer: tokenizer.save}
 
     @staticmethod
     def build_tokenizer(recipe: CausalLanguageModelRecipe, data_dir: Path) -> CausalTokenizer:
-        """Return the vocabulary of the recipe's training split."""
+        """Return the vocabulary of the initial run, or that of the recipe's training split."""
+        if recipe.initial is not None:
+            return read_causal_tokenizer(initial_run(recipe.initial).tokenizer)
         return build_causal_tokenizer(text_parts(recipe.data, "train", data_dir), vocab_size=recipe.data.vocab_size)
 
     @classmethod
@@ -106,7 +113,13 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         return cls(recipe, read_causal_tokenizer(run.tokenizer), data_dir, device)
 
     def initialize(self) -> None:
-        """Start the bias, if there is one, at the logarithms of the tokens' frequencies."""
+        """Load the weights of the initial run; without one, start the bias at the logarithms of tokens' frequencies.
+
+        Raises `ValueError` where the initial run has another network or output layer.
+        """
+        if self.recipe.initial is not None:
+            _load_initial(self.model, self.recipe.initial)
+            return
         bias = self.model.output_layer.bias
         if bias is None:
             return
@@ -227,6 +240,15 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe, split: str, data_dir: Path
     ) -> list[str]:
         return [bits_line("bits_per_byte", _bundle_bits(*_bundle_scores(model, recipe, split, data_dir)))]
+
+
+def _load_initial(model: TransformerLanguageModel, initial: str) -> None:
+    """Load the best weights of a run; raises the errors of `initial_run`, and `ValueError` for another network."""
+    weights = checkpoint.load(initial_run(initial).best, torch.device("cpu"))["model"]
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"initial: {initial} has another network or output layer: {error}") from error
 
 
 def _whole_texts(encoded: EncodedTexts) -> Iterator[list[int]]:

@@ -15,6 +15,7 @@ from models.text.config import TextConfig
 from models.text.tokenization import SubwordTokenizer
 from training.run import checkpoint
 from training.run.directory import RunDirectory
+from training.tasks.initial_run import initial_run
 from training.tasks.translation.bundle_weights import bundle_model
 
 __all__ = [
@@ -55,12 +56,7 @@ def _is_bundle(path: str) -> bool:
 
 
 def _run(path: str) -> RunDirectory:
-    run = RunDirectory(Path(path))
-    if not run.best.is_file():
-        raise FileNotFoundError(
-            f"initial: {path} is no bundle (no {MANIFEST}), and no run directory with a finished epoch (no best.pt)"
-        )
-    return run
+    return initial_run(path, f"no bundle (no {MANIFEST}), and ")
 
 
 def initial_tokenizer(path: str) -> Path:

@@ -8,9 +8,9 @@ import { Bar, Examples, Heads, ModelSelect, NumberField, TextArea, chosen, model
 
 export const title = "Next word";
 export const operation = "next-word";
-export const defaults = { context: "we had a very", words: 10, model: "" };
+export const defaults = { context: "We had a very", words: 10, model: "" };
 
-const EXAMPLES = ["we had a very", "the train to berlin is", "would you like a cup of", "i don't", "tom and mary are"];
+const EXAMPLES = ["We had a very", "The train to Berlin is", "Would you like a cup of", "I don't", "Tom and Mary are"];
 const STEPS = 24; // words of which the entropy is shown, the last ones
 
 // The beginnings of a context, word by word, shortest first; the last is the whole.

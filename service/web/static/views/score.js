@@ -10,7 +10,7 @@ import { DifferentWords, RankedWords } from "../words.js";
 export const title = "Score";
 export const operation = "score";
 export const defaults = {
-  text: "we had a very good time.\nwe had a very green time.",
+  text: "We had a very good time.\nWe had a very green time.",
   expected: 5,
   top: 10,
   middle: 100,
@@ -20,9 +20,9 @@ export const defaults = {
 };
 
 const EXAMPLES = [
-  "we had a very good time.\nwe had a very green time.",
-  "he drinks coffee every morning.\nhe drinks every coffee morning.",
-  "i have never been there.\ni has never been there.",
+  "We had a very good time.\nWe had a very green time.",
+  "He drinks coffee every morning.\nHe drinks every coffee morning.",
+  "I have never been there.\nI has never been there.",
 ];
 
 export function View({ fields, update, models }) {

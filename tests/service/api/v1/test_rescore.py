@@ -20,7 +20,7 @@ OTHER = [{"text": "he has too dogs", "score": 1}, {"text": "he has two dogs"}]
 
 @pytest.fixture(scope="module")
 def client(wait_until):
-    with TestClient(create_app(Settings(threads=1, max_queue_items=8))) as client:
+    with TestClient(create_app(Settings(threads=1, max_queue_items=8, models=("next-word:4", "intents")))) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 

@@ -20,7 +20,7 @@ from training.run.directory import RunDirectory
 from training.run.loop import Trainer
 from training.run.session import load_trained, open_task, start_run, train
 from training.tasks.causal_language_model.bits import TextBits
-from training.tasks.causal_language_model.reading import documents
+from training.tasks.causal_language_model.reading import documents, text_parts
 from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
 from training.tasks.causal_language_model.task import CausalLanguageModelTask, build_model
 from training.tasks.language_model.kneser_ney import KneserNey
@@ -296,3 +296,41 @@ def test_recipes_that_cannot_be(sections: dict[str, dict[str, Any]], message: st
 def test_a_vocabulary_needs_the_bytes(counting: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="vocab_size must be at least 257"):
         start_run(_recipe(data={"vocab_size": 100}), RunDirectory(tmp_path), counting)
+
+
+# ---- other beginnings -------------------------------------------------------------------------------------
+
+
+def test_a_share_of_the_training_lines_comes_again_in_lower_case(counting: Path) -> None:
+    plain, data = _recipe().data, _recipe(data={"lower_case": 0.25}).data
+    before, lines = list(text_parts(plain, "train", counting)), list(text_parts(data, "train", counting))
+    assert lines[:6] == [*before[:4], before[3].lower(), before[4]]
+    assert len(lines) == len(before) + len(before) // 4
+    assert list(text_parts(data, "dev", counting)) == list(text_parts(plain, "dev", counting))
+
+
+def _second(counting: Path, tmp_path: Path, **sections: dict[str, Any]) -> CausalLanguageModelRecipe:
+    """Train a run for an epoch, and return the recipe of one that starts from it."""
+    train(_recipe(loop={"epochs": 1}), RunDirectory(tmp_path / "first"), counting, CPU)
+    recipe = parse_recipe({**_recipe(**sections).model_dump(mode="json"), "initial": str(tmp_path / "first")})
+    assert isinstance(recipe, CausalLanguageModelRecipe)
+    return recipe
+
+
+def test_a_run_starts_from_the_vocabulary_and_weights_of_another(counting: Path, tmp_path: Path) -> None:
+    recipe, second = _second(counting, tmp_path), RunDirectory(tmp_path / "second")
+    start_run(recipe, second, counting)
+    first = RunDirectory(tmp_path / "first")
+    assert second.tokenizer.read_bytes() == first.tokenizer.read_bytes()
+    task, trained = open_task(recipe, second, counting, CPU), load_trained(first, counting, "cpu")
+    task.initialize()
+    assert task.evaluate(task.batches("dev")).value == pytest.approx(trained.evaluate(trained.batches("dev")).value)
+
+
+def test_another_network_than_that_of_the_initial_run_is_refused(counting: Path, tmp_path: Path) -> None:
+    recipe = _second(counting, tmp_path, network={"hidden_size": 16})
+    with pytest.raises(ValueError, match="another network or output layer"):
+        start_run(recipe, RunDirectory(tmp_path / "second"), counting)
+    missing = parse_recipe({**_recipe().model_dump(mode="json"), "initial": str(tmp_path / "nowhere")})
+    with pytest.raises(FileNotFoundError, match="no run directory with a finished epoch"):
+        start_run(missing, RunDirectory(tmp_path / "third"), counting)
