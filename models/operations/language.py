@@ -153,7 +153,7 @@ class NextWordResult(Record):
             "subwords."
         ),
     ]
-    entropy: float | None
+    entropy: float | None = None
     """Entropy of the whole distribution, in nats; null for the words of a model of subwords, most of which are not
     searched."""
     components: list[ComponentWeight] | None = None

@@ -11,7 +11,7 @@ from typing import Any, Self
 _TYPED = ["i", "have", "been", "looking", "for", "something", "like", "this", "for", "a", "very", "long", "time"]
 _LONG = "this goes on and on and on " * 200
 _REQUESTS: list[tuple[str, dict[str, Any]]] = [
-    *(("/v1/next-word", {"context": " ".join(_TYPED[:count])}) for count in range(1, len(_TYPED))),
+    *(("/v1/next-word", {"context": " ".join(_TYPED[:count]), "unit": "token"}) for count in range(1, len(_TYPED))),
     ("/v1/score", {"text": ["see you tomorrow", "see you"]}),
     ("/v1/classify", {"text": ["book a table for two", "what is the weather like in rome tomorrow"]}),
     ("/v1/translate", {"text": ["Guten Morgen!", "Kannst du mir sagen, wo der Bahnhof ist?"]}),

@@ -144,7 +144,7 @@ def test_two_hundred_concurrent_requests_get_their_own_answers(library):
         return response.json()["results"][0]
 
     async def run():
-        app = create_app(Settings(threads=1))
+        app = create_app(Settings(threads=1, models=("next-word:4", "de-en", "intents")))
         transport = httpx2.ASGITransport(app)
         async with app.router.lifespan_context(app), httpx2.AsyncClient(transport=transport, base_url="http://x") as c:
             while (await c.get("/readyz")).status_code != 200:

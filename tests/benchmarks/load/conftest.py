@@ -65,7 +65,7 @@ def serving(listening: Callable[..., Any], wait_until: Callable[..., None]) -> C
 @pytest.fixture(scope="session")
 def address(serving: Callable[..., Any], _no_settings_from_outside: None) -> Iterator[str]:
     """Yield the address of a service with a language model, a classifier and a translator."""
-    with serving(models=("de-en", "intents", "next-word")) as found:
+    with serving(models=("de-en", "intents", "next-word:4")) as found:
         yield found
 
 

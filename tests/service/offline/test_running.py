@@ -15,6 +15,7 @@ from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
 
 ONE = ModelOptions(threads=1)
+WORDS = ModelOptions(model="next-word:4", threads=1)
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +47,8 @@ def test_csv_has_a_row_for_each_token(tmp_path, capsys):
     (tmp_path / "in.txt").write_text('we had\n"\n' + "b " * 5000 + "\nxyzzyx\n")
     files = FileOptions(output=tmp_path / "out.csv", format="csv")
     asked = Asked.of(SCORE, {"explain": True})
-    assert run_file(asked, tmp_path / "in.txt", ONE, files) == 1
-    run_file(asked, tmp_path / "in.txt", ONE, FileOptions(output=tmp_path / "out.jsonl"))
+    assert run_file(asked, tmp_path / "in.txt", WORDS, files) == 1
+    run_file(asked, tmp_path / "in.txt", WORDS, FileOptions(output=tmp_path / "out.jsonl"))
     records = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     with files.output.open(newline="") as file:
         rows = list(csv.DictReader(file))
