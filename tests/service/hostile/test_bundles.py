@@ -22,7 +22,7 @@ TIMEOUT = 20
 def directory(tmp_path_factory):
     """A watched directory, with a model that serves meanwhile."""
     directory = tmp_path_factory.mktemp("watched")
-    shutil.copytree(BUNDLED / "next-word", directory / "next-word")
+    shutil.copytree(BUNDLED / "next-word" / "4", directory / "next-word" / "4")
     return directory
 
 
