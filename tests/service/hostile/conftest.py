@@ -7,7 +7,6 @@ import pytest
 
 from service.settings import BUNDLED, Settings
 from tests.support.hostile.attack import delays, measure, violations
-from tests.support.hostile.mixtures import LANGUAGE_MODELS
 from tests.support.limited_server import LimitedServer
 from tests.support.probe import LoopProbe
 
@@ -30,8 +29,8 @@ def large_images(shapes_export, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def flags(large_images):
-    """Flags of the server: the defaults, with all bundled models and an image classifier."""
-    return ["--model-dirs", BUNDLED, large_images, "--models", "intents", "de-en", "shapes", *LANGUAGE_MODELS]
+    """Flags of the server: the defaults, with the bundled models, of words, and an image classifier."""
+    return ["--model-dirs", BUNDLED, large_images, "--models", "intents", "de-en", "shapes", "next-word:4"]
 
 
 class Target:

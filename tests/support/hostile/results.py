@@ -10,7 +10,6 @@ __all__ = ["RESULTS"]
 _VOCABULARY = 7729
 """Words of the bundled language model of whole words."""
 _OF_WORDS = {"model": "next-word:4"}
-_OF_SUBWORDS = {"model": "next-word"}
 _LEGAL_STALL = 0.2
 """Longest latency, in seconds, of a normal request concurrent with requests for large responses."""
 _OVER_BUDGET = frozenset({422})
@@ -124,52 +123,6 @@ RESULTS: tuple[Attack, ...] = (
     Attack(
         name="score: eight clients x 1,000 texts of one word",
         run=_several(8, "/v1/score", lambda n: {"text": [f"y{n} {c}" for c in _contexts(1000)], **_OF_WORDS}),
-        statuses=_LEGAL,
-        max_stall=None,
-        memory_back=False,
-    ),
-    Attack(
-        name="words of subwords: 1,000 contexts x top_k 100",
-        run=_once("/v1/next-word", _next_word(1000, 100, **_OF_SUBWORDS), 20_000),
-        statuses=_LEGAL,
-        max_stall=_LEGAL_STALL,
-        memory_back=False,
-    ),
-    Attack(
-        name="words of subwords: eight clients x 12 contexts x top_k 8,000",
-        run=_several(
-            8,
-            "/v1/next-word",
-            lambda n: {"context": [f"y{n} {c}" for c in _contexts(12)], "top_k": 8000, **_OF_SUBWORDS},
-        ),
-        statuses=_LEGAL,
-        max_stall=None,
-        memory_back=False,
-    ),
-    Attack(
-        name="subwords: 12 contexts x top_k 8,000",
-        run=_once("/v1/next-word", _next_word(12, 8000, unit="token", **_OF_SUBWORDS), 20_000),
-        statuses={200},
-        max_stall=_LEGAL_STALL,
-        memory_back=False,
-    ),
-    Attack(
-        name="score: 1,024 texts of 90 words with the values of words, subwords",
-        run=_once("/v1/score", lambda: {"text": _contexts(1024, 90), "unit": "word", **_OF_SUBWORDS}, 20_000),
-        statuses=_EITHER,
-        max_stall=_LEGAL_STALL,
-        memory_back=False,
-    ),
-    Attack(
-        name="score: 400 texts of 200 words explained, subwords",
-        run=_once("/v1/score", lambda: {"text": _contexts(400, 200), "explain": True, "top_k": 100, **_OF_SUBWORDS}),
-        statuses=_EITHER,
-        max_stall=_LEGAL_STALL,
-        memory_back=False,
-    ),
-    Attack(
-        name="score: eight clients x 1,000 texts of one word, subwords",
-        run=_several(8, "/v1/score", lambda n: {"text": [f"y{n} {c}" for c in _contexts(1000)], **_OF_SUBWORDS}),
         statuses=_LEGAL,
         max_stall=None,
         memory_back=False,
