@@ -3,7 +3,7 @@
     python -m benchmarks.exact_text models/bundled/next-word/4 --data-dir DIR
 
 A word-level model gives probabilities to texts in lower case, in which rare words are one unknown word and spaces are
-no events. Its log-probability is completed here with what it leaves open, fitted to its own training texts:
+no events. Its log-probability is completed here with the rest of the text, by models fitted to its own training texts:
 
 * the letters of each unknown word, by a modified Kneser-Ney 5-gram model of the characters of unknown words;
 * the case of each word (lower, capitalized, upper, or mixed, whose letters then have one bit each) given the word and
@@ -133,7 +133,7 @@ def _space_bits(training: Sequence[Word]) -> Callable[[Word], float]:
 def _choice_bits(
     events: Iterable[tuple[Hashable, Hashable, Hashable]],
 ) -> Callable[[Hashable, Hashable, Hashable], float]:
-    """Return the bits of a choice given what it belongs to, smoothed by that given a wider class."""
+    """Return the bits of a choice given its owner, smoothed by that given a wider class."""
     near: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
     wide: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
     kinds: set[Hashable] = set()

@@ -131,7 +131,7 @@ class ScoredToken:
     end: int | None = None
     """The character after its last one."""
     rank: int | None = None
-    """Where asked for: 1 for the most probable token."""
+    """1 for the most probable token; None where it was not asked for."""
     entropy: float | None = None
     """Where asked for: the entropy of the distribution that the token is drawn from, in nats."""
     alternatives: tuple[NextToken, ...] = ()

@@ -36,7 +36,7 @@ class DrawQuery(SinglePart):
     salt: str = ""
     """Which part of the cache may be used; see `Model.with_cache_salt`."""
     adjustments: Mapping[int, float] = field(default_factory=dict)
-    """What is added to the log-probabilities of tokens before one is drawn, by id: biases and penalties."""
+    """Biases and penalties by token id, which are added to log-probabilities before a token is drawn."""
 
     @property
     def length(self) -> int:

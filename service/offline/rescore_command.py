@@ -45,7 +45,7 @@ class RescoreOptions:
     weights: Path | None = None
     """File of weights that --tune has written, instead of both."""
     references: Path | None = None
-    """File of what was said or written: word error rates of the first pass, after rescoring, and of the best
+    """File of the texts that were said or written: word error rates of the first pass, after rescoring, and of the best
     hypotheses that there are (oracle) go to standard error. JSON lines {"id": ..., "text": ...}, CSV with the columns
     utterance and reference, tab-separated values of both, or lines of Kaldi: utterance words."""
     tune: Path | None = None

@@ -30,7 +30,7 @@ _MOST_ERRORS = 20
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """What the model says of a hypothesis."""
+    """The score of a hypothesis by the language model."""
 
     log_probability: float
     """Base e; minus infinity for probability 0, and for a text that the model refuses."""
@@ -123,7 +123,7 @@ class RankedList:
     given: NBest
     hypotheses: Sequence[Rescored]
     scores: Sequence[TextScore]
-    """Of each hypothesis by its place in the list as it was given."""
+    """The score of each hypothesis, by its place in the list as it was given."""
 
     def errors(self, reference: str) -> ListErrors:
         """Return the word errors of the list."""

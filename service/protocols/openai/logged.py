@@ -35,7 +35,7 @@ class RankedToken:
     token: int
     """Its id."""
     text: str
-    """As that of `LoggedToken`."""
+    """Spelled as in `LoggedToken.text`."""
     log_probability: float
     rank: int | None
     """1 for the most probable token; None for a word of probability 0."""

@@ -1,4 +1,4 @@
-"""What these endpoints ask of a language model: of one whose tokens are words, and of one of subword tokens."""
+"""The functions of a language model that these endpoints use: of one of words, and of one of subword tokens."""
 
 import abc
 from collections.abc import Mapping, Sequence
@@ -260,7 +260,7 @@ class SubwordWriter(Writer):
 
 
 def writer_of(model: AnyModel) -> Writer:
-    """Return what the endpoints ask of a model; raises `QueryError` for one that writes no texts here."""
+    """Return the functions of a model that the endpoints use; raises `QueryError` for one that writes no texts here."""
     if not hasattr(model, "spelled"):
         raise QueryError("this model does not write texts here")
     subwords = hasattr(model, "bytes_of")

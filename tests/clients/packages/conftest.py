@@ -78,7 +78,7 @@ def post(address):
 
 @pytest.fixture(scope="session")
 def run_python():
-    """Return a function that runs code with the interpreter of the service, and returns what it prints."""
+    """Return a function that runs code with the interpreter of the service, and returns its output."""
 
     def run(code, argument, content=""):
         command = [PYTHON, "-c", code, str(argument)]
