@@ -24,9 +24,8 @@ from pathlib import Path
 
 import tyro
 
-from models import ModelStore
 from service.settings import BUNDLED
-from tests.support.hostile.mixtures import LANGUAGE_MODELS, Client, Mixture, mixtures
+from tests.support.hostile.mixtures import Client, Mixture, mixtures
 from tests.support.limited_server import CLOSED, SILENT, LimitedServer
 
 _TIMEOUT = 180.0
@@ -76,8 +75,7 @@ def main(
         model_dirs: Directories of bundles; images are sent where one of them classifies images.
         options: Further flags of `softserve serve`.
     """
-    names = sorted({path.parent.name for path in ModelStore(*model_dirs).paths()} | {*LANGUAGE_MODELS})
-    arguments = ["--model-dirs", *model_dirs, "--models", *names, *options.split()]
+    arguments = ["--model-dirs", *model_dirs, *options.split()]
     print(f"{platform.machine()}, {processors} of {os.cpu_count()} processors, {memory_mb} MB, seed {seed}, {options}")
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "server.log"

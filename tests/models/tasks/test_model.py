@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from models.bundle.contract import TaskConfig
+from models.operations.language import NEXT_WORD, NextWordParams
 from models.tasks.model import Model, SinglePart
 from models.tasks.registry import TASKS
 
@@ -96,3 +97,18 @@ def test_every_task_has_a_model_class_with_a_section_and_operations(name):
     assert issubclass(model_type.config_type, TaskConfig)
     assert model_type.offers
     assert model_type.warm_up_lengths
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "function"),
+    [
+        ("next-word", None, "next-word"),
+        ("next-word", "token", "next-token"),
+        ("next-word:4", None, "next-word"),
+        ("next-word:4", "token", "next-word"),  # which refuses it
+    ],
+)
+def test_searches_for_words_and_distributions_of_tokens_have_costs_of_their_own(store, name, unit, function):
+    model = store.load(name, threads=1)
+    assert NEXT_WORD.function_of(model, NextWordParams(unit=unit)) == function
+    assert all(part.words for part in store.load("next-word", threads=1).warm_up_parts("next-word", 2, 8))

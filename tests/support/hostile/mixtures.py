@@ -10,11 +10,10 @@ from typing import Literal
 
 from tests.support.hostile.files import jpeg, png
 
-__all__ = ["LANGUAGE_MODELS", "Client", "Mixture", "mixtures"]
+__all__ = ["Client", "Mixture", "mixtures"]
 
-LANGUAGE_MODELS = ("next-word", "next-word:4")
-"""Bundled models that a server is to serve: of subwords, and of whole words."""
-_VOCABULARY = 7729
+_VOCABULARY = 8000
+"""Tokens of the bundled language model."""
 _RESULTS = 100_000
 """The default of `--max-result-items`; half of the requests are just below it."""
 _MAX_BODY = 1_000_000
@@ -103,14 +102,12 @@ def _next_word(generator: random.Random) -> tuple[str, dict[str, object]]:
     texts, top_k = _shape(generator, _VOCABULARY, _RESULTS)
     contexts = _texts(generator, _ENGLISH, texts, _extreme(generator, 1, _MAX_WORDS))
     fields: dict[str, object] = {"context": contexts, "top_k": top_k, "explain": generator.random() < 0.3}
-    return "/v1/next-word", {**fields, "model": generator.choice(LANGUAGE_MODELS), "truncate": True}
+    return "/v1/next-word", {**fields, "unit": generator.choice(("word", "token")), "truncate": True}
 
 
 def _score(generator: random.Random) -> tuple[str, dict[str, object]]:
     texts = _texts(generator, _ENGLISH, _extreme(generator, 1, 1024), _extreme(generator, 1, _MAX_WORDS))
-    model = generator.choice(LANGUAGE_MODELS)
-    unit = "word" if model == "next-word" and generator.random() < 0.5 else None
-    return "/v1/score", {"text": texts, "model": model, "truncate": True, "unit": unit}
+    return "/v1/score", {"text": texts, "truncate": True, "unit": generator.choice((None, "word"))}
 
 
 def _translate(generator: random.Random) -> tuple[str, dict[str, object]]:
