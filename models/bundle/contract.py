@@ -46,6 +46,8 @@ class TaskConfig(Contract):
 
     required_graphs: ClassVar[frozenset[str]] = frozenset()
     """Names of the graphs that a bundle of the task must have."""
+    has_output_layer: ClassVar[bool] = True
+    """Whether a bundle of the task must describe its output layer over classes; embeddings have none."""
 
     def files(self) -> frozenset[str]:
         """Return the files of the bundle that the section names."""

@@ -239,8 +239,8 @@ class BundleManifest(Contract, Generic[ConfigT]):
     """One sentence for the model list."""
     licence: str
     """Licence of the trained model."""
-    softmax: SoftmaxLayer
-    """The output layer."""
+    softmax: SoftmaxLayer | None = None
+    """The output layer; none of a model without classes, such as one of embeddings."""
     config: ConfigT
     """The section of the task."""
     graphs: dict[str, Graph]
@@ -257,6 +257,8 @@ class BundleManifest(Contract, Generic[ConfigT]):
     @model_validator(mode="after")
     def _graphs_and_files(self) -> Self:
         problems = [f"graphs.{name} names no file" for name, graph in self.graphs.items() if not graph.files()]
+        if self.softmax is None and self.config.has_output_layer:
+            problems.append("softmax is missing")
         if absent := self.config.required_graphs - set(self.graphs):
             problems.append(f"graphs lacks {', '.join(sorted(absent))}")
         named = self.config.files().union(*(graph.files() for graph in self.graphs.values()))
@@ -265,6 +267,12 @@ class BundleManifest(Contract, Generic[ConfigT]):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def output_layer(self) -> SoftmaxLayer:
+        """Return the output layer of a model that has one."""
+        assert self.softmax is not None, f"models of the task {self.task} have no output layer"
+        return self.softmax
 
 
 Manifest = BundleManifest[TaskConfig]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from models.operations.operation import Params, Record, Truncated, TruncateParams
+from models.operations.operation import Params, Record, Text, Truncated, TruncateParams
 
 __all__ = ["ClassifyImageParams", "ClassifyParams", "ClassifyResult", "LabelProbability"]
 
@@ -21,6 +21,10 @@ class ClassifyParams(TruncateParams):
     """What can be chosen of the classification of a text."""
 
     top_k: TopK = 5
+    text_pair: Annotated[
+        Text | None,
+        Field(description="The second text of each text, for models of pairs: the hypothesis that follows or not."),
+    ] = None
 
 
 class LabelProbability(Record):

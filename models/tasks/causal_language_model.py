@@ -145,7 +145,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         """Tokens that have a probability."""
         self.most_words: int = self.vocab_size
         """Tokens that a result may have."""
-        components = len(manifest.softmax.kernels)
+        components = len(manifest.output_layer.kernels)
         self._predictor = Predictor(backend, self._reader, self.vocab_size, components)
         self._paths: PrefixCache[ReadPath] | None = None
         self._on_lookup: Callable[[bool], object] = bool

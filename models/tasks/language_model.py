@@ -91,7 +91,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self.vocab_size: int = self.config.vocab_size
         self.most_words: int = self.vocab_size - 1
         """Words that a result may have: all but the unknown word, which is none."""
-        self._kernels = tuple(kernel.name for kernel in manifest.softmax.kernels)
+        self._kernels = tuple(kernel.name for kernel in manifest.output_layer.kernels)
         network = self.config.network
         self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
         self._cache: PrefixCache[NextWords] | None = None

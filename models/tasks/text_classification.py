@@ -3,18 +3,13 @@
 Shapes: `B` texts, `T` tokens, `k` classes asked for.
 """
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
-
-from pydantic import Field, model_validator
+from typing import Self
 
 from models.backend import Backend
-from models.batching import split
-from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.classification import ClassifyImageParams, ClassifyParams, ClassifyResult
@@ -29,69 +24,20 @@ from models.tasks.labels import (
 )
 from models.tasks.model import BatchFunction, Model, TopKQuery, checked_top_k
 from models.tasks.registry import register
-from models.text.config import TextConfig, load_tokenizer
-from models.text.limits import TextLimit, ends, several
-from models.text.padding import padded
+from models.tasks.text_encoder import EncoderConfig
+from models.text.config import load_tokenizer
+from models.text.encoding import EncodedText, EncoderTexts, Pairs, computed_by_length, encoder_inputs
+from models.text.limits import several
 from models.text.tokenization import EncoderTokenizer
 
-__all__ = ["BertNetwork", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery", "ImportedEncoder"]
-
-_BATCH_TOKENS, _BATCH_COST = 1024, 16
-"""Positions of one run on a CPU, padding included: more are no faster, and each takes some 30 kB. Fixed cost of a run,
-in tokens; see `models.batching`."""
-_DEVICE_BATCH_TOKENS, _DEVICE_BATCH_COST = 16_384, 4096
-"""The same on other devices, whose runs have a large fixed cost: 128 texts of 128 tokens are one. Not measured."""
+__all__ = ["Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
 
 
-class BertNetwork(Contract):
-    """The sizes of a BERT-like text encoder."""
-
-    kind: Literal["bert", "deberta"]
-    """Kind of network: vectors of positions (`bert`), or disentangled attention (`deberta`)."""
-    hidden_size: PositiveInt
-    """Size of the hidden states."""
-    inner_size: PositiveInt
-    """Width of the feed-forward networks."""
-    heads: PositiveInt
-    """Attention heads."""
-    layers: PositiveInt
-    """Transformer layers."""
-    pooling: Literal["mean", "cls"]
-    """Pooled representation: the mean of the hidden states, or that of `[CLS]`."""
-    positions: PositiveInt
-    """Tokens that a text may have, the special ones included."""
-
-
-class ImportedEncoder(Contract):
-    """An encoder of another program, as far as its sizes are known."""
-
-    kind: Literal["imported"]
-    """Kind of network."""
-    architecture: str
-    """Name of its class in the program that made it, or the format of its file."""
-    hidden_size: PositiveInt | None = None
-    """Size of the hidden states."""
-    inner_size: PositiveInt | None = None
-    """Width of the feed-forward networks."""
-    heads: PositiveInt | None = None
-    """Attention heads."""
-    layers: PositiveInt | None = None
-    """Transformer layers."""
-    positions: PositiveInt
-    """Tokens that a text may have, the special ones included."""
-
-
-class ClassifierConfig(ClassesConfig, TextConfig):
+class ClassifierConfig(ClassesConfig, EncoderConfig):
     """The section of a text classifier."""
 
-    network: Annotated[BertNetwork | ImportedEncoder, Field(discriminator="kind")]
-    """The encoder."""
-
-    @model_validator(mode="after")
-    def _texts_fit_the_network(self) -> Self:
-        if self.limits.max_tokens > self.network.positions:
-            raise ValueError(f"limits.max_tokens must be at most network.positions, {self.network.positions}")
-        return self
+    pairs: Pairs | None = None
+    """How two texts are read together; none of a model of single texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +59,18 @@ class ClassifyQuery(TopKQuery):
     """A checked and tokenized text."""
 
     text: str
-    tokens: tuple[int, ...]
-    """`[CLS]` and `[SEP]` included."""
+    encoded: EncodedText
     top_k: int
-    truncated: int | None = None
-    """Tokens of the text that were left out."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The tokens, `[CLS]` and `[SEP]` included."""
+        return self.encoded.tokens
+
+    @property
+    def truncated(self) -> int | None:
+        """Tokens that were left out."""
+        return self.encoded.truncated
 
     @property
     def length(self) -> int:
@@ -128,8 +81,12 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     name="classify",
     summary="Return the most probable classes of each text or image.",
     about="Texts or images to classify.",
-    query=lambda model, text, params, _: model.query(text, params.top_k, truncate=params.truncate),
-    queries=lambda model, texts, params: model.queries(texts, params.top_k, truncate=params.truncate),
+    query=lambda model, text, params, _: model.queries(
+        [text], params.top_k, truncate=params.truncate, text_pair=params.text_pair
+    )[0],
+    queries=lambda model, texts, params: model.queries(
+        texts, params.top_k, truncate=params.truncate, text_pair=params.text_pair
+    ),
     params=ClassifyParams,
     record=ClassifyResult,
     result_items=lambda model, params: min(params.top_k, len(model.labels)),
@@ -186,11 +143,9 @@ class Classifier(Model[ClassifierConfig]):
         self.labels: tuple[str, ...] = tuple(labels)
         self.number_of: Mapping[str, int] = {label: number for number, label in enumerate(self.labels)}
         self._ranking = Ranking.of(labels, self.config)
-        self._tokenizer = tokenizer
-        self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
-        on_cpu = backend.device == "cpu"
-        self._largest_run = (_BATCH_TOKENS, _BATCH_COST) if on_cpu else (_DEVICE_BATCH_TOKENS, _DEVICE_BATCH_COST)
-        self.longest_input = self._limit.max_tokens
+        limits = self.config.limits
+        self._texts = EncoderTexts(tokenizer, limits.max_tokens, self.config.vocab_size, self.config.pairs)
+        self.longest_input = limits.max_tokens
 
     @property
     def tells_out_of_scope(self) -> bool:
@@ -214,48 +169,50 @@ class Classifier(Model[ClassifierConfig]):
         """Check and tokenize one text; see `classify`."""
         return self.queries([text], top_k, truncate=truncate)[0]
 
-    def queries(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[ClassifyQuery]:
-        """Check and tokenize texts; see `classify`."""
-        top_k, keep = checked_top_k(top_k, len(self.labels)), ends if truncate else None
-        limit, framed = self._limit, self._tokenizer.framed
-        encoded = self._tokenizer.encode_several([limit.characters(text, keep) for text in texts])
+    def queries(
+        self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False, text_pair: str | None = None
+    ) -> list[ClassifyQuery]:
+        """Check and tokenize texts, each with `text_pair` as its second text where there is one; see `classify`."""
+        if text_pair is not None:
+            return self.pair_queries([(text, text_pair) for text in texts], top_k, truncate=truncate)
         if self._ranking.rule is None and not all(map(str.strip, texts)):
             raise QueryError("the text is empty, and this model has no rule for texts out of scope")
-        return [
-            ClassifyQuery(text, tuple(framed(limit.tokens(tokens, keep))), top_k, limit.left_out(text, tokens))
-            for text, tokens in zip(texts, encoded, strict=True)
-        ]
+        return self._queries(texts, self._texts.single(texts, truncate=truncate), top_k)
+
+    def pair_queries(
+        self, pairs: Sequence[tuple[str, str]], top_k: int = 5, *, truncate: bool = False
+    ) -> list[ClassifyQuery]:
+        """Check and tokenize pairs of texts, such as premise and hypothesis; results have the first text.
+
+        Raises `QueryError` for a model of single texts.
+        """
+        return self._queries([text for text, _ in pairs], self._texts.paired(pairs, truncate=truncate), top_k)
+
+    def _queries(self, texts: Sequence[str], encoded: Sequence[EncodedText], top_k: int) -> list[ClassifyQuery]:
+        top_k = checked_top_k(top_k, len(self.labels))
+        return [ClassifyQuery(text, each, top_k) for text, each in zip(texts, encoded, strict=True)]
 
     def token_query(self, ids: Sequence[int], top_k: int = 5) -> ClassifyQuery:
         """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""
-        if not ids:
-            raise QueryError("a text has at least one token")
-        return ClassifyQuery("", self._limit.ids(ids, self.config.vocab_size), checked_top_k(top_k, len(self.labels)))
+        return ClassifyQuery("", self._texts.given(ids), checked_top_k(top_k, len(self.labels)))
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[ClassifyQuery]:
-        tokens = self._tokenizer.framed([self.config.special_tokens.unknown] * max(1, length - 2))
-        return [ClassifyQuery("", tuple(tokens[: self._limit.max_tokens]), min(5, len(self.labels)))] * count
+        return [ClassifyQuery("", self._texts.sample(length), min(5, len(self.labels)))] * count
 
     def self_test(self) -> None:
         self.classify(["a"], 1, truncate=True)
 
     def run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
         """Return results in the order of the queries; similar lengths are computed together."""
-        order = sorted(range(len(queries)), key=lambda index: -queries[index].length)
-        lengths = [queries[index].length for index in order]
-        most, fixed = self._largest_run
-        ends = split(lengths, fixed=fixed, max_items=most, max_tokens=most)
-        found: dict[int, Classification] = {}
-        for group in (order[start:end] for start, end in itertools.pairwise([0, *ends])):
-            found |= zip(group, self._run([queries[index] for index in group]), strict=True)
-        return [found[index] for index in range(len(queries))]
+        on_cpu = self.backend.device == "cpu"
+        return computed_by_length(queries, lambda query: query.length, self._run, on_cpu=on_cpu)
 
     def _run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
-        inputs = padded([query.tokens for query in queries])
+        inputs = encoder_inputs([query.encoded for query in queries], self.config.pairs)
         top_k = self._ranking.requested(max(query.top_k for query in queries))
         values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
         rows = self._ranking.best(values, classes, [query.top_k for query in queries])

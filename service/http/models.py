@@ -190,6 +190,6 @@ def _model_info(served: ServedModel) -> ModelInfo:
         "digest": served.digest,
         "operations": served.model.offers,
         "reads": served.model.reads,
-        "kernels": [kernel.name for kernel in manifest.softmax.kernels],
+        "kernels": [] if manifest.softmax is None else [kernel.name for kernel in manifest.softmax.kernels],
     }
     return ModelInfo.model_validate({**manifest.config.summary(), **facts})

@@ -81,12 +81,12 @@ def print_bundle(path: Path) -> int:
     if problems:
         return 1
     manifest = read_manifest(path)
-    layer = ", ".join(kernel.name for kernel in manifest.softmax.kernels)
-    if (distribution := manifest.softmax.distribution()) is not None:
-        layer += f"; {distribution}"
     size = sum((path / name).stat().st_size for name in manifest.files)
     _print_line(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
-    _print_line(f"output layer   {layer}")
+    if (softmax := manifest.softmax) is not None:
+        distribution = softmax.distribution()
+        kernels = ", ".join(kernel.name for kernel in softmax.kernels)
+        _print_line(f"output layer   {kernels}{'' if distribution is None else f'; {distribution}'}")
     for name, value in manifest.config.description().items():
         _print_line(f"{name:<14} {value}")
     _print_line(f"licence        {manifest.licence}")

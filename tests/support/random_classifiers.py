@@ -100,7 +100,8 @@ def _counts(tokenizer: Tokenizer) -> dict[str, int]:
 
 def _template(tokenizer: Tokenizer, start: str, end: str) -> processors.TemplateProcessing:
     ids = [(name, tokenizer.token_to_id(name)) for name in (start, end)]
-    return processors.TemplateProcessing(single=f"{start} $A {end}", special_tokens=ids)
+    pair = f"{start} $A {end} $B:1 {end}:1" if start == "[CLS]" else f"{start} $A {end} {end} $B {end}"
+    return processors.TemplateProcessing(single=f"{start} $A {end}", pair=pair, special_tokens=ids)
 
 
 _BRACKETS = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}

@@ -105,8 +105,8 @@ class BundleSource(abc.ABC, Generic[Int8T]):
         """Return the section of the manifest that the task's model class defines."""
 
     @abc.abstractmethod
-    def softmax(self) -> Mapping[str, object]:
-        """Return the output layer as the manifest describes it."""
+    def softmax(self) -> Mapping[str, object] | None:
+        """Return the output layer as the manifest describes it; None of a model without classes."""
 
     @abc.abstractmethod
     def provenance(self) -> Mapping[str, object]:

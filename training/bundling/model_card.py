@@ -58,16 +58,17 @@ def model_card(
         "Other fields have their defaults; `provenance.recipe` in `manifest.json` has all.",
     }
     origin, weights = (
-        f"Output layer: {_output_layer(manifest.softmax, card.unit)}",
+        f"Output layer: {_output_layer(manifest.output_layer, card.unit)}",
         _weights(manifest.quantization, card.digits),
     )
     return _card(manifest, card, origin, weights, sections)
 
 
-def imported_card(manifest: Manifest, card: Card, texts: int, *, tokens: bool) -> str:
+def imported_card(manifest: Manifest, card: Card, texts: int, compared: str, *, tokens: bool) -> str:
     """Return the card of an imported model, Markdown.
 
-    `texts` is the number of sample texts that were compared; `tokens` tells whether their tokens were compared too.
+    `texts` is the number of sample texts on which `compared` was, such as "a log-probability"; `tokens` tells whether
+    their tokens were compared too.
     """
     source = manifest.provenance.source
     assert source is not None
@@ -76,7 +77,7 @@ def imported_card(manifest: Manifest, card: Card, texts: int, *, tokens: bool) -
     sections = {
         "Verification": f"Compared with {source.compared_with} on {texts} sample texts of several lengths, alone and "
         f"in a batch:{' equal tokens,' if tokens else ''}\n"
-        f"largest difference of a log-probability, float32: {source.largest_difference:.1e}.",
+        f"largest difference of {compared}, float32: {source.largest_difference:.1e}.",
         "Quality": f"The import measures no quality: see the model card of the source.{_agreement(manifest)}",
         "Limits": card.limits,
         "Source files": f"| file | sha256 |\n| --- | --- |\n{files}",

@@ -27,13 +27,15 @@ def import_model(
     texts: Path | None = None,
     max_tokens: int | None = None,
     languages: str | None = None,
+    pooling: Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"] | None = None,
     force: bool = False,
 ) -> int:
     """Writes a bundle from a Hugging Face model directory or an ONNX text classifier, compared with the original.
 
-    Imported are text classifiers (BERT, RoBERTa, XLM-RoBERTa, DistilBERT, ELECTRA, DeBERTa-v2 and v3; other encoders as
-    torch exports them) and MarianMT translation models (opus-mt), with weights in safetensors or pytorch_model.bin, and
-    ONNX files of text classifiers with a tokenizer.json in their directory. No code of a directory is run.
+    Imported are encoders of transformers with classes (of texts and of pairs), with one number (rerankers, regression),
+    and of sentence-transformers (embeddings); causal language models; and MarianMT translation models (opus-mt): with
+    weights in safetensors or pytorch_model.bin. ONNX files of text classifiers need a tokenizer.json in their
+    directory. No code of a directory is run.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.
@@ -47,6 +49,8 @@ def import_model(
             set the ranges of int8. Some texts are built in.
         max_tokens: Longest text in tokens; by default the longest that the model can read.
         languages: Source and target language of a translation model, such as de-en.
+        pooling: How hidden states of an encoder without modules.json become a vector: it is imported as a model of
+            embeddings.
         force: Replace a bundle of the same version.
     """
     opened = open_source(source)
@@ -67,15 +71,16 @@ def import_model(
         )
     except ValidationError as error:
         raise ImportRefused(described(error)) from error
-    options = ImportOptions(max_tokens=max_tokens, languages=languages, samples=samples)
+    options = ImportOptions(max_tokens=max_tokens, languages=languages, samples=samples, pooling=pooling)
     importer = chosen_importer(opened)
     console.print(f"loading the model as {opened.onnx or opened.architecture}", highlight=False, soft_wrap=True)
-    imported = write_imported(importer(opened, options), settings, output, console.print)
-    console.print(f"largest difference of a log-probability: {imported.difference:.1e}", highlight=False)
+    reader = importer(opened, options)
+    imported = write_imported(reader, settings, output, console.print)
+    console.print(f"largest difference of {reader.compared}: {imported.difference:.1e}", highlight=False)
     if (found := imported.int8) is not None:
         console.print(
-            f"int8: {found.metric} {found.value:.3f}, largest difference of a probability {found.difference:.3f}, on "
-            f"{len(samples.held_out())} texts",
+            f"int8: {found.metric} {found.value:.3f}, largest difference of {reader.quantity} {found.difference:.3f}, "
+            f"on {len(samples.held_out())} texts",
             highlight=False,
             soft_wrap=True,
         )

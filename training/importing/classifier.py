@@ -6,7 +6,6 @@ Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import onnx
@@ -15,14 +14,16 @@ from numpy.typing import NDArray
 from models.bundle.contract import SpecialTokens
 from models.bundle.manifest import Graph
 from models.tasks.text_classification import Classification, Classifier
-from models.text.padding import padded
+from models.text.encoding import EncodedText, Pairs
 from models.text.tokenization import EncoderTokenizer
 from training.bundling.calibration import RangeRecorder
 from training.bundling.model_card import Card
 from training.bundling.quantize import matrix_products, quantize_int8_static
 from training.bundling.verify import absolute_difference
+from training.importing.encoder import calibration_batches, encoder_tensors
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer
+from training.importing.samples import sample_pairs
 from training.importing.tokenizers import TOKENIZER
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, classify_contract
@@ -31,30 +32,33 @@ __all__ = ["ClassifierImporter", "checked_labels"]
 
 _THRESHOLD = 0.5
 """Least probability of a predicted class of a multi-label classifier: that of a score above 0."""
-_CALIBRATION_BATCH = 32
 
 
 class ClassifierImporter(Importer):
     """The import of a text classifier; constructors of subclasses set the attributes."""
 
     task = "text-classification"
-    contract: ClassVar[Graph] = classify_contract(
-        {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
-    )
     labels: tuple[str, ...]
     independent: bool
     """Whether each class has a sigmoid of its own."""
     tokenizer: EncoderTokenizer
     special: SpecialTokens
     max_tokens: int
+    pairs: Pairs | None = None
+    """How the model reads two texts; None where it reads single ones."""
+
+    @property
+    def contract(self) -> Graph:
+        """The contract of the graph."""
+        return classify_contract(encoder_tensors(self.pairs))
 
     @abc.abstractmethod
     def network(self) -> Mapping[str, object]:
         """Return the manifest's description of the encoder."""
 
     @abc.abstractmethod
-    def reference_log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Return the log-probabilities `[C]` of a text's tokens `[T]`."""
+    def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
+        """Return the log-probabilities `[C]` of a text, or of a pair."""
 
     def config(self) -> Mapping[str, object]:
         threshold = _THRESHOLD if self.independent else None
@@ -70,6 +74,7 @@ class ClassifierImporter(Importer):
             "vocab_size": self.tokenizer.vocab_size,
             "special_tokens": self.special.model_dump(),
             "limits": {"max_tokens": self.max_tokens},
+            "pairs": None if self.pairs is None else self.pairs.model_dump(),
         }
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
@@ -77,25 +82,26 @@ class ClassifierImporter(Importer):
 
     def largest_difference(self, model: Classifier, bundle: Path, texts: Sequence[str]) -> float:
         del bundle
-        tokens = self.tokenizer.encode_batch(texts, self.max_tokens)
-        expected = np.array([self.reference_log_probabilities(each) for each in tokens])
-        together = self._table(model.classify(texts, len(self.labels), truncate=True))
-        alone = [self._table(model.classify([text], len(self.labels), truncate=True)) for text in texts]
+        queries = model.queries(texts, len(self.labels), truncate=True)
+        if self.pairs is not None:
+            queries += model.pair_queries(sample_pairs(texts), len(self.labels), truncate=True)
+        expected = np.array([self.reference_log_probabilities(query.encoded) for query in queries])
+        together = self._table(model.run(queries))
+        alone = [self._table(model.run([query])) for query in queries]
         found = np.stack([together, np.concatenate(alone)])
-        if self.softmax().get("alpha", 1.0) != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
+        if (self.softmax() or {}).get(
+            "alpha", 1.0
+        ) != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
             expected, found = np.exp(expected), np.exp(found)
         return float(absolute_difference(expected, found).max())
 
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: Classifier, texts: Sequence[str]
     ) -> Mapping[str, onnx.ModelProto]:
-        del model
         if not any(matrix_products(each) for each in models.values()):
             raise ImportRefused("the graph has no products with float32 matrices, so that int8 would change nothing")
         recorder = RangeRecorder(models)
-        encoded = sorted(self.tokenizer.encode_batch(texts, self.max_tokens), key=len)
-        for first in range(0, len(encoded), _CALIBRATION_BATCH):
-            inputs = padded(encoded[first : first + _CALIBRATION_BATCH])
+        for inputs in calibration_batches(model.queries(texts, 1, truncate=True), self.pairs):
             recorder.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities"])
         return {name: quantize_int8_static(each, recorder.ranges(name)) for name, each in models.items()}
 

@@ -1,4 +1,4 @@
-"""The graph of imported text classifiers: a module of transformers with the attention of exported graphs.
+"""The graph of an imported encoder: a module of transformers, with the attention of exported graphs where it fits.
 
 Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size, `H` heads.
 """
@@ -15,7 +15,7 @@ from training.importing.disentangled import DisentangledAttention
 from training.importing.importer import need
 from training.networks.operators import attend
 
-__all__ = ["ClassifyEncoderGraph", "log_probabilities", "top_classes"]
+__all__ = ["EncoderModule", "TopClasses", "log_probabilities", "top_classes"]
 
 _ATTENTION = "softserve"
 """Name of `_attend` among the attention functions of transformers."""
@@ -31,18 +31,36 @@ def top_classes(logits: Tensor, k: Tensor, *, independent: bool) -> tuple[Tensor
     return top_k(log_probabilities(logits, independent=independent), k)
 
 
-class ClassifyEncoderGraph(nn.Module):
-    """Computes the most probable classes of each text."""
+class TopClasses(nn.Module):
+    """Chooses the most probable classes of each text by its scores."""
 
-    def __init__(self, model: Any, *, first_position: int | None, independent: bool) -> None:
-        """`model` is a classifier of transformers, of which a copy that shares the weights is changed.
+    def __init__(self, *, independent: bool) -> None:
+        super().__init__()
+        self._independent = independent
+
+    def forward(self, output: Any, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
+        del lengths
+        return top_classes(output.logits, k, independent=self._independent)
+
+
+class EncoderModule(nn.Module):
+    """A module of transformers and a head on its output."""
+
+    def __init__(self, model: Any, head: nn.Module, *, fused: bool, first_position: int | None, segments: bool) -> None:
+        """`model` is one of transformers. Where `fused`, a copy that shares the weights is given other attention.
 
         `first_position` is the number of the first token's position, None for a model that numbers positions itself.
+        With `segments`, the graph takes the place of the second text's first token, from which the second segment
+        begins.
         """
         super().__init__()
+        self.head, self._segments, self._fused, self._first_position = head, segments, fused, first_position
+        if not fused:
+            self.model = model
+            return
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
         self.model = copy.deepcopy(model, shared)
-        self._first_position, self._independent = first_position, independent
         need("transformers").AttentionInterface.register(_ATTENTION, _attend)
         self.model.config._attn_implementation = _ATTENTION
         for layer in self.model.modules():
@@ -51,14 +69,18 @@ class ClassifyEncoderGraph(nn.Module):
                 positions = self.model.config.max_position_embeddings
                 layer.self = DisentangledAttention(attention, _relative_vectors(self.model), positions)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
+    def forward(self, tokens: Tensor, lengths: Tensor, *further: Tensor) -> Any:
+        """tokens `[B, T]`, lengths `[B]`, with segments the places of second texts `[B]`, and inputs of the head."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         options: dict[str, Any] = {"attention_mask": (places < lengths[:, None]).long()}
+        if self._segments:
+            second, *further = further  # type: ignore[assignment]
+            options["token_type_ids"] = (places >= second[:, None]).long()
         if self._first_position is not None:
             options["position_ids"] = places[None] + self._first_position
-        logits = self.model(input_ids=tokens, lengths=lengths, **options).logits
-        return top_classes(logits, k, independent=self._independent)
+        if self._fused:
+            options["lengths"] = lengths
+        return self.head(self.model(input_ids=tokens, **options), lengths, *further)
 
 
 def _attend(

@@ -21,13 +21,15 @@ from training.bundling.model_card import Card, imported_card
 from training.bundling.verify import TOLERANCE, check_device_graphs
 from training.importing.errors import ImportRefused
 from training.importing.samples import BUILT_IN_SAMPLES, Samples
-from training.importing.source import SourceDirectory
+from training.importing.source import MODULES, SourceDirectory
 from training.run.directory import git_revision
 
 __all__ = [
     "ARCHITECTURES",
+    "EMBEDDER",
     "ONNX",
-    "OTHER_CLASSIFIER",
+    "REGRESSOR",
+    "SEQUENCE_CLASSIFIER",
     "Agreement",
     "ImportOptions",
     "Importer",
@@ -41,19 +43,23 @@ ONNX = "ONNX"
 """The architecture of a source that is an ONNX file."""
 
 
-OTHER_CLASSIFIER = "*ForSequenceClassification"
-"""The architecture of text classifiers that no importer is registered for."""
+SEQUENCE_CLASSIFIER, REGRESSOR = "*ForSequenceClassification", "*ForSequenceClassification of one number"
+"""The architectures of text classifiers, and of models that give a text or a pair of texts one number."""
+EMBEDDER = "*Model"
+"""The architecture of text embeddings: of directories of sentence-transformers, and of encoders without a head."""
 
 _OF_CAUSAL_MODELS = (
     "of causal language models GPT2LMHeadModel, and LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
     "Qwen3ForCausalLM, GPTNeoXForCausalLM, Gemma2ForCausalLM and Gemma3ForCausalLM can be"
 )
+_ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining")
+"""Ends of the names of encoders without a head that the service could use."""
 _INSTEAD = {
     "ForCausalLM": _OF_CAUSAL_MODELS,
     "LMHeadModel": _OF_CAUSAL_MODELS,
     "ForConditionalGeneration": "it generates texts; of such models MarianMTModel can be imported",
-    "ForMaskedLM": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
-    "Model": "it classifies nothing; network.pretrained of a recipe trains a classifier on such an encoder",
+    "ForQuestionAnswering": "it marks answers in a text, which no operation does; import an encoder or a classifier",
+    "ForMultipleChoice": "it chooses between texts, which no operation does; import an encoder or a classifier",
 }
 """Reasons for refusing other architectures, by the end of their names."""
 
@@ -66,6 +72,8 @@ class ImportOptions:
     """Longest text, in tokens; the largest possible one by default."""
     languages: str | None = None
     """Source and target language of a translation model, such as `de-en`."""
+    pooling: str | None = None
+    """How hidden states of an encoder become a vector, where no file of the directory says it."""
     samples: Samples = BUILT_IN_SAMPLES
     """Texts to compare the bundle with the original on."""
 
@@ -89,6 +97,10 @@ class Importer(BundleSource[Agreement]):
     """The method of `quantize`, as the manifest names it; None where there is none."""
     compares_tokens: ClassVar[bool] = True
     """Whether the tokens of sample texts are compared with those of another tokenizer."""
+    compared: ClassVar[str] = "a log-probability"
+    """The number that is compared with the reference."""
+    quantity: ClassVar[str] = "a probability"
+    """The number whose largest change by int8 is measured."""
     reference: ClassVar[tuple[str, ...]] = ("transformers",)
     """The packages that compute the reference."""
 
@@ -120,7 +132,7 @@ class Importer(BundleSource[Agreement]):
     def card(self) -> Card:
         """Return the sentences of the model card."""
 
-    def softmax(self) -> Mapping[str, object]:
+    def softmax(self) -> Mapping[str, object] | None:
         """Return the output layer as the manifest describes it: inner products and a bias by default."""
         return {"kernels": [{"name": "lin"}], "bias": True}
 
@@ -152,7 +164,7 @@ class Importer(BundleSource[Agreement]):
         difference = self.largest_difference(self._float32, draft.directory, texts)
         if not difference <= TOLERANCE:
             raise ImportRefused(
-                f"log-probabilities differ from those of {versions} by {difference:.1e}, above {TOLERANCE:.0e}"
+                f"{self.compared} differs from that of {versions} by {difference:.1e}, above {TOLERANCE:.0e}"
             )
         self._largest_difference = difference
         return {versions: difference}
@@ -169,13 +181,13 @@ class Importer(BundleSource[Agreement]):
         check_device_graphs(derived.difference, found.difference)
         name = f"texts of {samples.name}" if samples.name else "built-in sample texts"
         dataset = {"dataset": f"{len(texts)} {name}", "split": "held out"}
-        values = {found.metric: found.value, "largest difference of a probability": found.difference}
+        values = {found.metric: found.value, f"largest difference of {self.quantity}": found.difference}
         draft.quality += [{"metric": metric, "value": round(each, 6), **dataset} for metric, each in values.items()]
         draft.quantization = {"kind": self.quantization, **draft.quality[0], "float32_value": 1.0}
 
     def model_card(self, manifest: Manifest) -> str:
         texts = len(self.options.samples.compared())
-        return imported_card(manifest, self.card(), texts, tokens=self.compares_tokens)
+        return imported_card(manifest, self.card(), texts, self.compared, tokens=self.compares_tokens)
 
     def _versions(self) -> str:
         return ", ".join(f"{package} {importlib.metadata.version(package)}" for package in self.reference)
@@ -189,18 +201,28 @@ register = ARCHITECTURES.register
 
 
 def chosen_importer(source: SourceDirectory) -> type[Importer]:
-    """Return the importer for a source: that of its architecture, or for text classifiers that of any.
+    """Return the importer for a source: that of its architecture, or that of its kind of model.
 
     Raises `ImportRefused` for other architectures.
     """
-    name = ONNX if source.onnx else source.architecture
+    if source.onnx:
+        return ARCHITECTURES[ONNX]
+    name, config = source.architecture, source.config
     try:
         return ARCHITECTURES[name]
     except UnknownNameError as error:
-        if name.endswith(OTHER_CLASSIFIER.removeprefix("*")):
-            return ARCHITECTURES[OTHER_CLASSIFIER]
+        if name.endswith("ForSequenceClassification"):
+            return ARCHITECTURES[REGRESSOR if _is_regression(config) else SEQUENCE_CLASSIFIER]
+        if source.has(MODULES) or name.endswith(_ENCODERS):
+            return ARCHITECTURES[EMBEDDER]
         instead = next((text for end, text in _INSTEAD.items() if name.endswith(end)), None)
         raise ImportRefused(f"{name} cannot be imported: {instead}" if instead else str(error)) from error
+
+
+def _is_regression(config: Mapping[str, Any]) -> bool:
+    labels = config.get("id2label")
+    count = len(labels) if isinstance(labels, dict) else config.get("num_labels", 2)
+    return config.get("problem_type") == "regression" or (config.get("problem_type") is None and count == 1)
 
 
 def write_imported(

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
+from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph, BundleSettings, WrittenBundle
 from training.bundling.folding import layer_section
 from training.bundling.graphs import ExportGraph, random_sequences
@@ -98,11 +99,11 @@ class _ModuleImporter(ClassifierImporter):
         if len(heads) > 1:
             raise ImportRefused(f"the module has {len(heads)} layers GeneralizedSoftmax; an output layer is one")
         self._head = heads[0] if heads else None
-        found = self.reference_log_probabilities([self.special.start or 0, self.special.end]).shape
+        found = self.reference_log_probabilities(EncodedText((self.special.start or 0, self.special.end), 2)).shape
         if found != (len(self.labels),):
             raise ImportRefused(f"the module gives {list(found)} scores of a text, there are {len(self.labels)} labels")
 
-    def softmax(self) -> Mapping[str, object]:
+    def softmax(self) -> Mapping[str, object] | None:
         return super().softmax() if self._head is None else layer_section(self._head)
 
     def architecture(self) -> str:
@@ -125,7 +126,8 @@ class _ModuleImporter(ClassifierImporter):
             raise ImportRefused(f"torch cannot export {self.source.name}: {error}") from error
 
     @torch.no_grad()
-    def reference_log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+    def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
+        tokens = text.tokens
         try:
             scores = self._module(torch.tensor([tokens]), torch.ones(1, len(tokens), dtype=torch.long))
         except Exception as error:  # the module's code is the caller's

@@ -6,7 +6,7 @@ The graph takes `input_ids`, and may take `attention_mask` and `token_type_ids`,
 Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from models.bundle.manifest import Graph
+from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
 from training.importing.classifier import ClassifierImporter, checked_labels
+from training.importing.encoder import pairs_of
 from training.importing.errors import ImportRefused
 from training.importing.importer import ONNX, ImportOptions, register
 from training.importing.source import CONFIG, SourceDirectory
@@ -58,7 +61,9 @@ class OnnxClassifierImporter(ClassifierImporter):
         self.max_tokens = options.max_tokens or self._stated_tokens(source)
         if self.max_tokens < 3:
             raise ImportRefused(f"--max-tokens must be at least 3, not {self.max_tokens}")
-        count = len(self._original.logits([self.special.start or 0, self.tokenizer.vocab_size - 1, self.special.end]))
+        self.pairs = pairs_of(read_tokenizer(source), self.special, segments=_SEGMENTS in self._original.inputs)
+        sample = (self.special.start or 0, self.tokenizer.vocab_size - 1, self.special.end)
+        count = len(self._original.logits(EncodedText(sample, len(sample))))
         self.independent = self._is_multi_label(count)
         found = self._config.get("id2label") or {str(number): str(number) for number in range(count)}
         self.labels = checked_labels(found, CONFIG)
@@ -77,7 +82,10 @@ class OnnxClassifierImporter(ClassifierImporter):
     def _is_multi_label(self, count: int) -> bool:
         kind = self._config.get("problem_type")
         if count < 2 or kind == "regression":
-            raise ImportRefused("the graph has one output: a classifier with two classes or more can be imported")
+            raise ImportRefused(
+                "the graph gives one number: of ONNX files, classifiers with two classes or more can be imported; of a "
+                "reranker, import the directory with its weights in safetensors instead"
+            )
         return kind == "multi_label_classification"
 
     def network(self) -> Mapping[str, object]:
@@ -92,10 +100,10 @@ class OnnxClassifierImporter(ClassifierImporter):
         return f"an ONNX graph with the inputs {inputs}, unchanged"
 
     def graphs(self) -> Mapping[str, BundleGraph]:
-        return {"classify": BundleGraph(self.contract, _wrapped(self._original, independent=self.independent))}
+        return {"classify": BundleGraph(self.contract, _wrapped(self._original, self.contract, self.independent))}
 
-    def reference_log_probabilities(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        scores = self._original.logits(tokens)
+    def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
+        scores = self._original.logits(text)
         normalizer = np.logaddexp(0, scores) if self.independent else np.logaddexp.reduce(scores)
         found: NDArray[np.float32] = scores - normalizer
         return found
@@ -140,9 +148,11 @@ class _Original:
             raise ImportRefused(f"output {name} must be a matrix of scores, [texts, classes]")
         return name
 
-    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Return the scores `[C]` of a text's tokens `[T]`; raises `ImportRefused` where the graph fails."""
-        values = {_IDS: np.array([tokens]), _MASK: np.ones((1, len(tokens))), _SEGMENTS: np.zeros((1, len(tokens)))}
+    def logits(self, text: EncodedText) -> NDArray[np.float32]:
+        """Return the scores `[C]` of a text, or of a pair; raises `ImportRefused` where the graph fails."""
+        tokens = text.tokens
+        segments = np.arange(len(tokens))[None] >= text.second
+        values = {_IDS: np.array([tokens]), _MASK: np.ones((1, len(tokens))), _SEGMENTS: segments}
         feed = {name: values[name].astype(_INTEGERS[kind.elem_type]) for name, kind in self.inputs.items()}
         try:
             found: list[NDArray[Any]] = self._session.run([self.output], feed)
@@ -181,14 +191,18 @@ def _external_files(model: onnx.ModelProto) -> Iterator[str]:
             yield ExternalDataInfo(tensor).location
 
 
-def _wrapped(original: _Original, *, independent: bool) -> onnx.ModelProto:
-    """Return the graph with tokens, lengths and k as inputs, and the top-k classes as outputs."""
+def _wrapped(original: _Original, contract: Graph, independent: bool) -> onnx.ModelProto:
+    """Return the graph with the inputs and outputs of a contract: tokens, lengths and k, and the top-k classes."""
     model = onnx.compose.add_prefix(original.model, _PREFIX)
     graph = model.graph
-    nodes = [*_nodes_before(original), *graph.node, *_nodes_after(_PREFIX + original.output, independent=independent)]
+    segments = any(each.name == "second" for each in contract.inputs)
+    nodes = [
+        *_nodes_before(original, segments),
+        *graph.node,
+        *_nodes_after(_PREFIX + original.output, independent=independent),
+    ]
     del graph.node[:], graph.input[:], graph.output[:]
     graph.node.extend(nodes)
-    contract = OnnxClassifierImporter.contract
     for tensors, values in ((contract.inputs, graph.input), (contract.outputs, graph.output)):
         kinds = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
         values.extend(helper.make_tensor_value_info(each.name, kinds[each.dtype], each.shape) for each in tensors)
@@ -200,17 +214,25 @@ def _wrapped(original: _Original, *, independent: bool) -> onnx.ModelProto:
 _CONSTANTS: Mapping[str, int | list[int]] = {"zero": 0, "one": 1, "last_axis": [1], "first_axis": [0]}
 
 
-def _nodes_before(original: _Original) -> list[onnx.NodeProto]:
-    """Return nodes that make the inputs of the graph from tokens `[B, T]` and lengths `[B]`."""
+def _nodes_before(original: _Original, segments: bool) -> list[onnx.NodeProto]:
+    """Return nodes that make the inputs of the graph from tokens `[B, T]`, lengths `[B]`, and with `segments` the
+    places of second texts `[B]`.
+    """
     nodes = [
         helper.make_node("Shape", ["tokens"], ["shape"]),
         helper.make_node("Gather", ["shape", "one"], ["steps"]),
         helper.make_node("Range", ["zero", "steps", "one"], ["places"]),
         helper.make_node("Unsqueeze", ["lengths", "last_axis"], ["ends"]),
         helper.make_node("Less", ["places", "ends"], ["inside"]),
-        helper.make_node("Sub", ["tokens", "tokens"], ["nothing"]),
     ]
-    values = {_IDS: "tokens", _MASK: "inside", _SEGMENTS: "nothing"}
+    if segments:
+        nodes += [
+            helper.make_node("Unsqueeze", ["second", "last_axis"], ["begins"]),
+            helper.make_node("GreaterOrEqual", ["places", "begins"], ["segments"]),
+        ]
+    elif _SEGMENTS in original.inputs:
+        nodes.append(helper.make_node("Sub", ["tokens", "tokens"], ["segments"]))
+    values = {_IDS: "tokens", _MASK: "inside", _SEGMENTS: "segments"}
     return nodes + [
         helper.make_node("Cast", [values[name]], [_PREFIX + name], to=kind.elem_type)
         for name, kind in original.inputs.items()

@@ -1,11 +1,12 @@
 """Sample texts: inputs to compare models on, and to observe ranges of activations with."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from training.importing.errors import ImportRefused
 
-__all__ = ["BUILT_IN", "BUILT_IN_SAMPLES", "Samples", "read_samples"]
+__all__ = ["BUILT_IN", "BUILT_IN_SAMPLES", "Samples", "read_samples", "sample_pairs"]
 
 _COMPARED = 24
 """Texts of a file that are compared with the reference, evenly spread over it, in addition to those built in."""
@@ -66,3 +67,8 @@ def read_samples(path: Path | None) -> Samples:
     if len(texts) < 2:
         raise ImportRefused(f"{path} must have two texts or more, one a line")
     return Samples(texts, path.name)
+
+
+def sample_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Return each text with the next one, the last one with the first."""
+    return list(zip(texts, [*texts[1:], *texts[:1]], strict=True))

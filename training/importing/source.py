@@ -15,9 +15,12 @@ from models.reading import sha256_of
 from training.importing.errors import ImportRefused
 from training.networks.weight_files import read_weights
 
-__all__ = ["CONFIG", "SourceDirectory", "open_source"]
+__all__ = ["CONFIG", "MODULES", "SourceDirectory", "open_source"]
 
 CONFIG, WEIGHTS, INDEX, CARD = "config.json", "model.safetensors", "model.safetensors.index.json", "README.md"
+
+MODULES = "modules.json"
+"""The file by which a directory of sentence-transformers names its modules."""
 
 _HUB = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _DOWNLOADED = (
@@ -37,6 +40,11 @@ _DOWNLOADED = (
     "*.spm",
     "spm.model",
     "sentencepiece.bpe.model",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "*/config.json",
+    "*/model.safetensors",
 )
 """Patterns of the files that are downloaded."""
 _TORCH_WEIGHTS, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -87,15 +95,26 @@ class SourceDirectory:
         """Return the object in a JSON file, an empty one where it may be missing and is; raises `ImportRefused`."""
         if optional and not self.has(name):
             return {}
+        content = self._parsed(name)
+        if not isinstance(content, dict):
+            raise ImportRefused(f"{name} holds no JSON object")
+        return content
+
+    def json_list(self, name: str) -> list[Any]:
+        """Return the list in a JSON file; raises `ImportRefused`."""
+        content = self._parsed(name)
+        if not isinstance(content, list):
+            raise ImportRefused(f"{name} holds no JSON list")
+        return content
+
+    def _parsed(self, name: str) -> object:
         path = self.file(name)
         if path.stat().st_size > _LARGEST_TEXT:
             raise ImportRefused(f"{name} has more than {_LARGEST_TEXT >> 20} MiB")
         try:
-            content = json.loads(path.read_bytes())
+            content: object = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
             raise ImportRefused(f"{name} is not JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise ImportRefused(f"{name} holds no JSON object")
         return content
 
     @cached_property
@@ -207,7 +226,9 @@ def _downloaded(where: str) -> SourceDirectory:
     name, wanted = found["name"], found["revision"]
     try:
         listed = huggingface_hub.HfApi().model_info(name, revision=wanted, files_metadata=True)
-        safe = any(file.rfilename.endswith(".safetensors") for file in listed.siblings or [])
+        safe = any(
+            file.rfilename.endswith(".safetensors") and "/" not in file.rfilename for file in listed.siblings or []
+        )
         wanted_files = [*_DOWNLOADED, *([] if safe else ["pytorch_model*.bin", _TORCH_INDEX])]
         path = huggingface_hub.snapshot_download(name, revision=listed.sha, allow_patterns=wanted_files)
     except Exception as error:  # its errors, and those of its HTTP client, share no public base

@@ -7,13 +7,14 @@ from tokenizers import Tokenizer
 
 from models.bundle.contract import SpecialTokens
 from models.native import native_errors
+from models.text.encoding import EncoderTexts
 from models.text.tokenization import EncoderTokenizer
 from training.data.tokenization import framing_tokens
 from training.importing.errors import ImportRefused
 from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
-__all__ = ["TOKENIZER", "compare_tokens", "encoder_tokenizer", "read_tokenizer", "reference_tokenizer"]
+__all__ = ["TOKENIZER", "compare_pairs", "compare_tokens", "encoder_tokenizer", "read_tokenizer", "reference_tokenizer"]
 
 TOKENIZER = "tokenizer.json"
 
@@ -79,15 +80,30 @@ def encoder_tokenizer(tokenizer: Tokenizer) -> tuple[EncoderTokenizer, SpecialTo
     return EncoderTokenizer(Tokenizer.from_str(tokenizer.to_str()), special), special
 
 
-@native_errors()
 def compare_tokens(ours: EncoderTokenizer, reference: Any, texts: Sequence[str]) -> None:
     """Raise `ImportRefused` where a text has other ids than by the reference tokenizer, special tokens included.
 
     Texts that spell a special token are left out: the reference reads it as that token, and the service as text.
     """
-    texts = [text for text in texts if not any(token in text for token in reference.all_special_tokens)]
-    expected = reference(texts, truncation=False, verbose=False)["input_ids"]
-    for text, wanted, got in zip(texts, expected, ours.encode_batch(texts), strict=True):
+    texts = [text for text in texts if _is_plain(text, reference)]
+    _compare(texts, ours.encode_batch(texts), reference, texts)
+
+
+def compare_pairs(ours: EncoderTexts, reference: Any, pairs: Sequence[tuple[str, str]]) -> None:
+    """Raise `ImportRefused` where a pair of texts has other ids; see `compare_tokens`."""
+    pairs = [pair for pair in pairs if all(_is_plain(text, reference) for text in pair)]
+    found = [list(each.tokens) for each in ours.paired(pairs, truncate=False)]
+    _compare([f"{first} | {second}" for first, second in pairs], found, reference, *zip(*pairs, strict=True))
+
+
+def _is_plain(text: str, reference: Any) -> bool:
+    return not any(token in text for token in reference.all_special_tokens)
+
+
+@native_errors()
+def _compare(shown: Sequence[str], found: Sequence[list[int]], reference: Any, *texts: Sequence[str]) -> None:
+    expected = reference(*map(list, texts), truncation=False, verbose=False)["input_ids"]
+    for text, wanted, got in zip(shown, expected, found, strict=True):
         if wanted != got:
             raise ImportRefused(f"{text[:80]!r} gets the tokens {got[:20]}, but {wanted[:20]} in transformers")
 

@@ -151,7 +151,7 @@ def test_a_batch_is_split_as_the_device_has_it(errands_export: WrittenBundle, de
 
     counting = Counting()
     counting.device = device
-    other = Classifier(model.manifest, model._tokenizer, model.labels, counting)  # type: ignore[arg-type]
+    other = Classifier(model.manifest, model._texts.tokenizer, model.labels, counting)  # type: ignore[arg-type]
     queries = other.warm_up_parts("classify", 256, 16)
     assert len(other.run(queries)) == 256
     assert len(shapes) == runs

@@ -1,5 +1,6 @@
 """Tests of imported sequence classifiers: they are what transformers computes, or are refused."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from models.store import load_bundle
-from models.tasks.text_classification import Classifier, ImportedEncoder
+from models.tasks.text_classification import Classifier
+from models.tasks.text_encoder import ImportedEncoder
 from tests.support.random_classifiers import SIZES
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory, set_config
 from training.importing.classification import SequenceClassifierImporter
-from training.importing.encoder_graph import ClassifyEncoderGraph
+from training.importing.encoder_graph import EncoderModule
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
 
@@ -48,13 +50,34 @@ def test_results_are_those_of_transformers(architecture: str, imported: Import, 
     with torch.no_grad():
         expected = [theirs(input_ids=torch.tensor([each])).logits.softmax(-1)[0].numpy() for each in [*ids, longest]]
     np.testing.assert_allclose(probabilities(ours, texts), expected[:-1], atol=1e-4)
-    backend, inputs = ours.backend, {"tokens": np.array([longest]), "lengths": np.array([len(longest)])}
-    best, classes = backend.run("classify", {**inputs, "k": np.array(3)}, ["log_probabilities", "classes"])
-    np.testing.assert_allclose(np.exp(best[0]), expected[-1][classes[0]], atol=1e-4)
+    (found,) = ours.run([ours.token_query(longest, 3)])
+    assert {each.label: each.probability for each in found.labels} == pytest.approx(
+        dict(zip(ours.labels, expected[-1].tolist(), strict=True)), abs=1e-4
+    )
     assert list(ours.labels) == LABELS
     every = [text for text in TEXTS if text]
     alone = np.concatenate([probabilities(ours, [text]) for text in every])
     np.testing.assert_allclose(probabilities(ours, every), alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", SIZES)
+def test_pairs_are_those_of_transformers(architecture: str, imported: Import, source: Source, original: Any) -> None:
+    ours, theirs = loaded(imported(architecture).path), original(architecture)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source(architecture))
+    pairs = [(TEXTS[0], TEXTS[2]), (TEXTS[2], "one"), ("one two three", "")]
+    queries = ours.pair_queries(pairs, 3)
+    takes = {"token_type_ids"} & set(inspect.signature(theirs.forward).parameters)
+    expected = []
+    for query, pair in zip(queries, pairs, strict=True):
+        encoding = tokenizer(*pair, return_tensors="pt", return_token_type_ids=bool(takes))
+        assert list(query.tokens) == encoding["input_ids"][0].tolist()
+        with torch.no_grad():
+            expected.append(theirs(**encoding).logits.softmax(-1)[0].tolist())
+    alone = [ours.run([query])[0] for query in queries]
+    for found in (ours.run(queries), alone):
+        for result, values in zip(found, expected, strict=True):
+            probabilities = {each.label: each.probability for each in result.labels}
+            assert probabilities == pytest.approx(dict(zip(ours.labels, values, strict=True)), abs=1e-4)
 
 
 def test_the_manifest_describes_the_encoder(imported: Import) -> None:
@@ -81,12 +104,12 @@ def test_several_labels_have_a_sigmoid_each(imported: Import, original: Any) -> 
 
 
 def test_a_wrong_graph_is_not_written(source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Shifted(ClassifyEncoderGraph):
-        def __init__(self, model: Any, *, first_position: int, independent: bool) -> None:
-            super().__init__(model, first_position=first_position - 1, independent=independent)
+    class Shifted(EncoderModule):
+        def __init__(self, model: Any, head: Any, *, first_position: int, **options: Any) -> None:
+            super().__init__(model, head, first_position=first_position - 1, **options)
 
-    monkeypatch.setattr("training.importing.classification.ClassifyEncoderGraph", Shifted)
-    with pytest.raises(ImportRefused, match=r"differ from those of transformers .* by .*, above 1e-04"):
+    monkeypatch.setattr("training.importing.encoder.EncoderModule", Shifted)
+    with pytest.raises(ImportRefused, match=r"a log-probability differs from that of transformers .* by .*, above 1e-04"):
         import_directory(source("RobertaForSequenceClassification"), tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 
@@ -114,8 +137,8 @@ def make(directory: Path, **options: Any) -> SequenceClassifierImporter:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"problem_type": "regression"}, "one for regression"),
-        ({"id2label": {"0": "only"}}, "one for regression|one class"),
+        ({"problem_type": "regression"}, "problem_type 'regression'"),
+        ({"id2label": {"0": "only"}}, "one class"),
         ({"problem_type": "ranking"}, "problem_type 'ranking'"),
         ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "a label twice"),
         ({"id2label": {"0": "a\nb", "1": "c", "2": "d"}}, "cannot be a label"),

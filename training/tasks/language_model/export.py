@@ -53,7 +53,7 @@ class LanguageModelExport(TaskExport):
         config, network = manifest.config, manifest.config.network
         quality = "Perplexity per token, sentence ends included, `<unk>` counted like any word."
         columns = {"perplexity": "perplexity"}
-        if manifest.softmax.has_zeros:
+        if manifest.output_layer.has_zeros:
             quality += (
                 " Coverage is the share of tokens whose probability is not 0, and perplexity that of those alone:"
                 " over all tokens it is infinite where coverage is below 1."

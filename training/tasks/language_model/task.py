@@ -256,7 +256,7 @@ class LanguageModelTask(Task[Batch]):
         cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
     ) -> dict[str, float]:
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        if not model.manifest.softmax.has_zeros:
+        if not model.manifest.output_layer.has_zeros:
             values = {"perplexity": result.value}
         else:  # its perplexity is infinite with the first word of probability 0
             values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
@@ -266,7 +266,7 @@ class LanguageModelTask(Task[Batch]):
     def bundle_examples(
         cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
     ) -> Examples | None:
-        if model.manifest.softmax.has_zeros:
+        if model.manifest.output_layer.has_zeros:
             return None
         scores = model.score(split_texts(recipe.data, split, data_dir))
         rows = [[each.log_probability for each in score.tokens] for score in scores]
@@ -275,7 +275,7 @@ class LanguageModelTask(Task[Batch]):
     @classmethod
     def report_bundle(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
         result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
-        sparse = model.manifest.softmax.has_zeros
+        sparse = model.manifest.output_layer.has_zeros
         return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
 
     def mixture_variance(self, batches: Batches[Batch]) -> float:

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
-from models.tasks.text_classification import BertNetwork, Classifier, ClassifierConfig
+from models.tasks.text_classification import Classifier, ClassifierConfig
+from models.tasks.text_encoder import BertNetwork
 from models.text.padding import padded
 from training.bundling.attention import projections
 from training.bundling.calibration import RangeRecorder

@@ -55,7 +55,7 @@ def bundle_model(bundle: Path) -> TranslationModel:
     parameter is not stored under its name (the exporter stores equal ones, such as untrained biases, once).
     """
     manifest = load_manifest(bundle)
-    config, softmax = manifest.config, manifest.softmax
+    config, softmax = manifest.config, manifest.output_layer
     if not isinstance(config, TranslationConfig):
         raise ValueError(f"{bundle} holds no translation model but a {manifest.task} model")
     if len(softmax.kernels) > 1:

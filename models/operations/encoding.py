@@ -1,0 +1,78 @@
+"""Operations of encoders that give numbers of texts: parameters and records."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from models.operations.operation import Record, Text, Truncated, TruncateParams
+
+__all__ = ["EmbedParams", "EmbedResult", "RegressParams", "RegressResult", "RerankParams", "RerankResult"]
+
+
+class EmbedParams(TruncateParams):
+    """What can be chosen of an embedding."""
+
+    prompt: Annotated[
+        Text | None,
+        Field(
+            description='Name of one of the model\'s prompts, such as "query", which is put before each text; "" is '
+            "none. The model's own default without it."
+        ),
+    ] = None
+    dimensions: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="First dimensions to keep, of a model that was trained for it (matryoshka); unit vectors stay "
+            "unit vectors.",
+        ),
+    ] = None
+    normalize: Annotated[
+        bool | None, Field(description="Whether the vector has length 1; as the model has it without this parameter.")
+    ] = None
+
+
+class EmbedResult(Record):
+    """The vector of a text."""
+
+    embedding: list[float]
+    """Its elements, rounded to 8 decimals."""
+    truncated: Truncated = None
+
+
+class RerankParams(TruncateParams):
+    """What can be chosen of the scores of texts for a query."""
+
+    query: Annotated[Text | None, Field(description="The query that each text is scored for; needed.")] = None
+    activation: Annotated[
+        Literal["sigmoid", "none"] | None,
+        Field(description="Whether the score is a probability or the model's number; as the model has it without."),
+    ] = None
+
+
+class RerankResult(Record):
+    """How well a text answers the query."""
+
+    text: str
+    """The text as it was sent."""
+    score: float
+    """Its score: the higher, the better."""
+    truncated: Truncated = None
+
+
+class RegressParams(TruncateParams):
+    """What can be chosen of the numbers of texts."""
+
+    text_pair: Annotated[
+        Text | None, Field(description="The second text of each text, for models of pairs, such as of similarity.")
+    ] = None
+
+
+class RegressResult(Record):
+    """The number that a model gives a text."""
+
+    text: str
+    """The text as it was sent."""
+    value: float
+    """The number."""
+    truncated: Truncated = None

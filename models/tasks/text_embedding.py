@@ -1,0 +1,248 @@
+"""Text embedding: texts in, vectors out, close for texts of similar meaning.
+
+Shapes: `B` texts, `T` tokens, `d` dimensions.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from models.backend import Array, Backend
+from models.bundle.contract import PositiveInt
+from models.bundle.manifest import AnyManifest, BundleManifest
+from models.errors import QueryError
+from models.operations.encoding import EmbedParams, EmbedResult
+from models.operations.operation import Operation, Output, TokenForm
+from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.registry import register
+from models.tasks.text_encoder import EncoderConfig
+from models.text.config import load_tokenizer
+from models.text.encoding import EncodedText, EncoderTexts, computed_by_length, encoder_inputs
+from models.text.limits import head, several
+from models.text.tokenization import EncoderTokenizer
+
+__all__ = ["EMBED", "EmbedQuery", "Embedder", "EmbedderConfig", "Embedding"]
+
+_DIMENSIONS_OF_ITEM = 16
+"""Dimensions of a vector that take the memory of one result item."""
+
+
+class EmbedderConfig(EncoderConfig):
+    """The section of a model of text embeddings."""
+
+    required_graphs = frozenset({"embed"})
+    has_output_layer = False
+    dimensions: PositiveInt
+    """Size of a vector."""
+    normalized: bool
+    """Whether vectors have length 1 unless a request says otherwise; the graph does not normalize them."""
+    pooling: str
+    """How hidden states become a vector, in words."""
+    prompts: dict[str, str] = Field(default_factory=dict)
+    """Texts that are put before each text, by name."""
+    default_prompt: str | None = None
+    """Name of the prompt of requests that name none."""
+
+    @model_validator(mode="after")
+    def _default_prompt_is_known(self) -> Self:
+        if self.default_prompt is not None and self.default_prompt not in self.prompts:
+            raise ValueError(f"default_prompt {self.default_prompt!r} is not among prompts")
+        return self
+
+    def summary(self) -> Mapping[str, object]:
+        return {
+            **super().summary(),
+            "dimensions": self.dimensions,
+            "normalized": self.normalized,
+            "prompts": self.prompts,
+            "default_prompt": self.default_prompt,
+        }
+
+    def description(self) -> Mapping[str, str]:
+        unit = ", of length 1" if self.normalized else ""
+        found = {**super().description(), "vectors": f"{self.dimensions} dimensions{unit}, {self.pooling}"}
+        if self.prompts:
+            default = "" if self.default_prompt is None else f"; default {self.default_prompt!r}"
+            found["prompts"] = f"{', '.join(f'{name!r}' for name in self.prompts)}{default}"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Embedding:
+    """The vector of a text."""
+
+    text: str
+    """The text as it was given."""
+    vector: Array
+    """Its vector in float32, `[d]`."""
+    truncated: int | None = None
+    """Tokens of the text that `truncate` left out; None where it was not cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedQuery(SinglePart):
+    """A checked and tokenized text."""
+
+    text: str
+    encoded: EncodedText
+    dimensions: int
+    normalized: bool
+
+    @property
+    def length(self) -> int:
+        return len(self.encoded.tokens)
+
+    @property
+    def result_items(self) -> int:
+        """Memory of the result, as of so many words or labels."""
+        return math.ceil(self.dimensions / _DIMENSIONS_OF_ITEM)
+
+
+def _values(result: Embedding) -> list[float]:
+    """Return the elements of a vector as JSON has them."""
+    found: list[float] = np.round(result.vector.astype(np.float64), 8).tolist()
+    return found
+
+
+_OUTPUT = Output["Embedder", Embedding](
+    name="embedding", kind="number", several=True, values=lambda model, result: result.vector.tolist()
+)
+
+EMBED = Operation["Embedder", str, EmbedParams, Embedding](
+    name="embed",
+    summary="Return the vector of each text.",
+    about="Texts to embed.",
+    query=lambda model, text, params, _: model.queries([text], **params.model_dump())[0],
+    queries=lambda model, texts, params: model.queries(texts, **params.model_dump()),
+    params=EmbedParams,
+    record=EmbedResult,
+    recorded=lambda result, params: EmbedResult(embedding=_values(result), truncated=result.truncated),
+    result_items=lambda model, params: math.ceil(
+        min(model.config.dimensions, params.dimensions or model.config.dimensions) / _DIMENSIONS_OF_ITEM
+    ),
+    omits_null=True,
+    cells=lambda result: (" ".join(map(str, _values(result))),),
+    outputs=(_OUTPUT,),
+    tokens=TokenForm["Embedder", EmbedParams, Embedding](
+        query=lambda model, ids, params: model.token_query(ids, params.dimensions, params.normalize),
+        params=EmbedParams,
+        outputs=(_OUTPUT,),
+    ),
+    examples=({"text": ["how do I reset my password?", "I forgot the code of my account"]},),
+)
+
+
+@register("text-embedding")
+class Embedder(Model[EmbedderConfig]):
+    """A loaded bundle that embeds texts. Safe to call from several threads.
+
+    `embed` does a whole job; a server makes queries of texts (`queries`) and computes them in batches
+    (`batch_functions`).
+    """
+
+    config_type = EmbedderConfig
+    operations = (EMBED,)
+
+    def __init__(self, manifest: BundleManifest[EmbedderConfig], tokenizer: EncoderTokenizer, backend: Backend) -> None:
+        super().__init__(manifest, backend)
+        limits = self.config.limits
+        self._texts = EncoderTexts(tokenizer, limits.max_tokens, self.config.vocab_size, None)
+        self.longest_input = limits.max_tokens
+
+    @classmethod
+    def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
+        return cls(manifest, load_tokenizer(EncoderTokenizer, path, manifest.config), backend)
+
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        truncate: bool = False,
+    ) -> Array:
+        """Return the vectors of texts in float32, `[B, d]`.
+
+        `prompt` is the name of a prompt that is put before each text, an empty one stands for none. `dimensions` keeps
+        the first ones. `normalize` says whether vectors have length 1, if not as the bundle has it. `truncate` keeps
+        the first tokens of a text that is too long. Raises `QueryError` for an unknown prompt and more dimensions than
+        the model has, and its `TextTooLongError`.
+        """
+        queries = self.queries(
+            several(texts), prompt=prompt, dimensions=dimensions, normalize=normalize, truncate=truncate
+        )
+        size = self.config.dimensions if dimensions is None else dimensions
+        found = [each.vector for each in self.run(queries)]
+        return np.stack(found) if found else np.zeros((0, size), np.float32)
+
+    def queries(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        truncate: bool = False,
+    ) -> list[EmbedQuery]:
+        """Check and tokenize texts; see `embed`."""
+        before, chosen = self._prompt(prompt), self._chosen(dimensions, normalize)
+        encoded = self._texts.single([before + text for text in texts], truncate=truncate, keep=head)
+        return [EmbedQuery(text, each, *chosen) for text, each in zip(texts, encoded, strict=True)]
+
+    def token_query(
+        self, ids: Sequence[int], dimensions: int | None = None, normalize: bool | None = None
+    ) -> EmbedQuery:
+        """Check a text that is given as token ids, special tokens and prompt included; see `embed`."""
+        return EmbedQuery("", self._texts.given(ids), *self._chosen(dimensions, normalize))
+
+    def _prompt(self, name: str | None) -> str:
+        config = self.config
+        wanted = config.default_prompt if name is None else name
+        if not wanted and wanted not in config.prompts:
+            return ""
+        if wanted not in config.prompts:
+            known = ", ".join(map(repr, config.prompts)) or "none"
+            raise QueryError(f"the model has no prompt {wanted!r}; its prompts: {known}")
+        return config.prompts[wanted]
+
+    def _chosen(self, dimensions: int | None, normalize: bool | None) -> tuple[int, bool]:
+        most = self.config.dimensions
+        if dimensions is not None and not 1 <= dimensions <= most:
+            raise QueryError(f"dimensions must be from 1 to {most}, not {dimensions}")
+        return dimensions or most, self.config.normalized if normalize is None else normalize
+
+    @property
+    def batch_functions(self) -> Mapping[str, BatchFunction]:
+        return {"embed": self.run}
+
+    def warm_up_parts(self, operation: str, count: int, length: int) -> list[EmbedQuery]:
+        return [EmbedQuery("", self._texts.sample(length), *self._chosen(None, None))] * count
+
+    def self_test(self) -> None:
+        self.embed(["a"], truncate=True)
+
+    def run(self, queries: Sequence[EmbedQuery]) -> list[Embedding]:
+        """Return results in the order of the queries; similar lengths are computed together."""
+        on_cpu = self.backend.device == "cpu"
+        return computed_by_length(queries, lambda query: query.length, self._run, on_cpu=on_cpu)
+
+    def _run(self, queries: Sequence[EmbedQuery]) -> list[Embedding]:
+        (vectors,) = self.backend.run("embed", encoder_inputs([each.encoded for each in queries], None), ["vectors"])
+        return [
+            Embedding(query.text, _vector(row[: query.dimensions], query.normalized), query.encoded.truncated)
+            for query, row in zip(queries, vectors, strict=True)
+        ]
+
+
+def _vector(row: Array, normalized: bool) -> Array:
+    """Return the elements kept `[d]`, of length 1 where `normalized`; a vector of zeros stays as it is."""
+    if not normalized:
+        return row.copy()  # not the whole batch
+    length = float(np.linalg.norm(row.astype(np.float64)))
+    return row / np.float32(length) if length > 0 else row.copy()
