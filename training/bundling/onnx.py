@@ -100,7 +100,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
 def _by_parameter(module: torch.nn.Module, values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return one value for each parameter of `forward`, where a last `*parameter` takes the rest."""
     parameters = list(inspect.signature(module.forward).parameters.values())
-    if parameters[-1].kind != inspect.Parameter.VAR_POSITIONAL:
+    if parameters[-1].kind != inspect.Parameter.VAR_POSITIONAL or len(values) < len(parameters):
         return values
     return *values[: len(parameters) - 1], values[len(parameters) - 1 :]
 

@@ -230,8 +230,8 @@ def pairs_of(tokenizer: Tokenizer, special: SpecialTokens, *, segments: bool) ->
     between = whole.ids[1 + len(first) : place]
     if whole.ids != [start, *first, *between, *second, special.end] or not between:
         return None
-    kinds = [0] * place + [1] * (len(second) + 1)
-    if segments and whole.type_ids != kinds:
+    segments = segments and any(whole.type_ids)  # the types are equal in RoBERTa
+    if segments and whole.type_ids != [0] * place + [1] * (len(second) + 1):
         return None
     return Pairs(between=tuple(between), segments=segments)
 

@@ -69,7 +69,7 @@ def test_pairs_are_those_of_transformers(architecture: str, imported: Import, so
     takes = {"token_type_ids"} & set(inspect.signature(theirs.forward).parameters)
     expected = []
     for query, pair in zip(queries, pairs, strict=True):
-        encoding = tokenizer(*pair, return_tensors="pt", return_token_type_ids=bool(takes))
+        encoding = tokenizer(*[[text] for text in pair], return_tensors="pt", return_token_type_ids=bool(takes))
         assert list(query.tokens) == encoding["input_ids"][0].tolist()
         with torch.no_grad():
             expected.append(theirs(**encoding).logits.softmax(-1)[0].tolist())
