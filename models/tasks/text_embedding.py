@@ -82,6 +82,13 @@ class Embedding:
     """Its vector in float32, `[d]`."""
     truncated: int | None = None
     """Tokens of the text that `truncate` left out; None where it was not cut."""
+    tokens: int = 0
+    """Tokens that were read."""
+
+    def values(self) -> list[float]:
+        """Return the elements of the vector, rounded to 8 decimals: float32 has no more of a unit vector."""
+        found: list[float] = np.round(self.vector.astype(np.float64), 8).tolist()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +110,6 @@ class EmbedQuery(SinglePart):
         return math.ceil(self.dimensions / _DIMENSIONS_OF_ITEM)
 
 
-def _values(result: Embedding) -> list[float]:
-    """Return the elements of a vector as JSON has them."""
-    found: list[float] = np.round(result.vector.astype(np.float64), 8).tolist()
-    return found
-
-
 _OUTPUT = Output["Embedder", Embedding](
     name="embedding", kind="number", several=True, values=lambda model, result: result.vector.tolist()
 )
@@ -121,12 +122,12 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     queries=lambda model, texts, params: model.queries(texts, **params.model_dump()),
     params=EmbedParams,
     record=EmbedResult,
-    recorded=lambda result, params: EmbedResult(embedding=_values(result), truncated=result.truncated),
+    recorded=lambda result, params: EmbedResult(embedding=result.values(), truncated=result.truncated),
     result_items=lambda model, params: math.ceil(
         min(model.config.dimensions, params.dimensions or model.config.dimensions) / _DIMENSIONS_OF_ITEM
     ),
     omits_null=True,
-    cells=lambda result: (" ".join(map(str, _values(result))),),
+    cells=lambda result: (" ".join(map(str, result.values())),),
     outputs=(_OUTPUT,),
     tokens=TokenForm["Embedder", EmbedParams, Embedding](
         query=lambda model, ids, params: model.token_query(ids, params.dimensions, params.normalize),
@@ -235,7 +236,12 @@ class Embedder(Model[EmbedderConfig]):
     def _run(self, queries: Sequence[EmbedQuery]) -> list[Embedding]:
         (vectors,) = self.backend.run("embed", encoder_inputs([each.encoded for each in queries], None), ["vectors"])
         return [
-            Embedding(query.text, _vector(row[: query.dimensions], query.normalized), query.encoded.truncated)
+            Embedding(
+                query.text,
+                _vector(row[: query.dimensions], query.normalized),
+                query.encoded.truncated,
+                len(query.encoded.tokens),
+            )
             for query, row in zip(queries, vectors, strict=True)
         ]
 

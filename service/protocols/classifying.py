@@ -12,10 +12,10 @@ from models.tasks.text_classification import CLASSIFY, Classification
 from service.engine.client import Job, Outcome
 from service.http.requests import caller_of, engine_of
 
-__all__ = ["class_scores", "classified", "function_of", "tells_out_of_scope"]
+__all__ = ["ALL_CLASSES", "class_scores", "classified", "function_of", "tells_out_of_scope"]
 
 
-_ALL = sys.maxsize
+ALL_CLASSES = sys.maxsize
 """More classes than a model has."""
 
 
@@ -44,7 +44,7 @@ async def classified(
 ) -> Outcome[Classification]:
     """Classify each text; all classes without `top_k`. Raises the errors of `Engine.run`."""
 
-    params = ClassifyParams(top_k=_ALL if top_k is None else top_k, truncate=truncate)
+    params = ClassifyParams(top_k=ALL_CLASSES if top_k is None else top_k, truncate=truncate)
     job = Job(operation=CLASSIFY, inputs=texts, params=params, model=model, caller=caller_of(request))
     return await engine_of(request).run(job)
 

@@ -30,14 +30,14 @@ from tests.support.ports import free_port
 ROOT = Path(__file__).parents[2]
 ENTRY_POINTS = """\
 [softserve.models.tasks]
-text-embedding = softserve_embedding.model:EmbeddingModel
+text-vector = softserve_embedding.model:EmbeddingModel
 [softserve.training.tasks]
-text-embedding = softserve_embedding.training:EmbeddingTask
+text-vector = softserve_embedding.training:EmbeddingTask
 """
 RECIPE = {
     **ERRANDS_RECIPE,
     "name": "errand-vectors",
-    "task": "text-embedding",
+    "task": "text-vector",
     "data": {"files": {"train": "errands.tsv"}, "max_tokens": 24, "batch_tokens": 512},
     "output_layer": {"kernels": [{"name": "softserve_embedding.kernels:Cosine", "tau": 0.2}]},
     "loop": {**ERRANDS_RECIPE["loop"], "epochs": 4},
@@ -159,7 +159,7 @@ def post(address: str, path: str, body: object) -> dict[str, object]:
 
 def test_the_bundle_is_of_the_task_and_sound(installed: dict[str, str], bundles: Path) -> None:
     manifest = json.loads((bundles / "errand-vectors" / "1" / "manifest.json").read_text(encoding="utf-8"))
-    assert (manifest["task"], manifest["config"]["dimensions"]) == ("text-embedding", 32)
+    assert (manifest["task"], manifest["config"]["dimensions"]) == ("text-vector", 32)
     assert manifest["softmax"]["kernels"] == [{"name": "cosine", "hyperparameters": {"tau": 0.2}}]
     (quality,) = {each["value"] for each in manifest["quality"] if each["split"] == "test"}
     assert quality > 0.5
@@ -168,25 +168,25 @@ def test_the_bundle_is_of_the_task_and_sound(installed: dict[str, str], bundles:
 
 
 def test_it_is_served_with_readiness_and_metrics(server: str) -> None:
-    found = post(server, "/v1/embed", {"text": ["please walk now", "we would like to stroll"]})
+    found = post(server, "/v1/vector", {"text": ["please walk now", "we would like to stroll"]})
     one, other = (np.array(each["embedding"]) for each in found["results"])
     assert found["model"] == "errand-vectors"
     assert np.linalg.norm(one) == pytest.approx(1.0, abs=1e-5)
     assert one @ other > 0.5
     with urllib.request.urlopen(f"{server}/v1/models/errand-vectors", timeout=5) as response:
         (model,) = json.load(response)["models"]
-    assert (model["task"], model["operations"], model["state"]) == ("text-embedding", ["embed"], "ready")
+    assert (model["task"], model["operations"], model["state"]) == ("text-vector", ["vector"], "ready")
     with urllib.request.urlopen(f"{server}/metrics", timeout=5) as response:
         metrics = response.read().decode()
     assert (
-        'softserve_requests_total{deadline="",endpoint="/v1/embed",model="errand-vectors",status="200"} 1.0' in metrics
+        'softserve_requests_total{deadline="",endpoint="/v1/vector",model="errand-vectors",status="200"} 1.0' in metrics
     )
     with urllib.request.urlopen(f"{server}/openapi.json", timeout=5) as response:
-        assert "/v1/embed" in json.load(response)["paths"]
+        assert "/v1/vector" in json.load(response)["paths"]
 
 
 def test_protocols_with_tensors_have_its_vectors(server: str) -> None:
-    (native,) = post(server, "/v1/embed", {"text": "please walk now"})["results"]
+    (native,) = post(server, "/v1/vector", {"text": "please walk now"})["results"]
     body = {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": ["please walk now"]}]}
     (output,) = post(server, "/v2/models/errand-vectors/infer", body)["outputs"]
     assert (output["name"], output["datatype"], output["shape"]) == ("embedding", "FP32", [1, 32])
@@ -218,8 +218,8 @@ def test_language_models_have_it_as_a_tool(server: str) -> None:
         return found
 
     (tool,) = call("tools/list")["tools"]
-    assert (tool["name"], tool["description"]) == ("embed", "Return a unit vector for each text.")
-    found = call("tools/call", name="embed", arguments={"text": "please walk now"})
+    assert (tool["name"], tool["description"]) == ("vector", "Return a unit vector for each text.")
+    found = call("tools/call", name="vector", arguments={"text": "please walk now"})
     assert len(found["structuredContent"]["embedding"]) == 32
 
 
@@ -240,11 +240,11 @@ def test_it_has_a_form_in_the_playground(server: str) -> None:
 
 
 def test_it_has_a_command(installed: dict[str, str], bundles: Path) -> None:
-    arguments = ["embed", "--text", "please walk now", "--model-dirs", bundles, "--format", "jsonl"]
+    arguments = ["vector", "--text", "please walk now", "--model-dirs", bundles, "--format", "jsonl"]
     assert len(json.loads(command(installed, "service.cli", *arguments))["embedding"]) == 32
-    assert "Return a unit vector for each text." in command(installed, "service.cli", "embed", "--help")
+    assert "Return a unit vector for each text." in command(installed, "service.cli", "vector", "--help")
 
 
 def test_its_own_bad_requests_are_refused_like_others(server: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="422"):
-        post(server, "/v1/embed", {"text": "word " * 100})
+        post(server, "/v1/vector", {"text": "word " * 100})

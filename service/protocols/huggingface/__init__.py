@@ -1,15 +1,18 @@
 """Hugging Face Inference's API at `/hf/{model}` (client: `huggingface_hub.InferenceClient`)."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from starlette.responses import JSONResponse
 
 from models import QueryError, UnknownModelError, UnsuitableModelError
+from models.backend import Array
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.operations.encoding import EmbedParams
 from models.operations.generation import GenerateParams
 from models.operations.validation import errors_of
 from models.tasks.text_generation import GENERATE, Generation
@@ -17,8 +20,9 @@ from service.engine.client import Job, Outcome
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.engine.served_models import NotReady, ServedModels
 from service.http.errors import Failure
-from service.http.requests import OneOrSeveralTexts, caller_of, engine_of
+from service.http.requests import OneOrSeveralTexts, Text, caller_of, engine_of
 from service.protocols.classifying import class_scores, classified, function_of
+from service.protocols.encoding import embedded
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, translated
@@ -54,12 +58,37 @@ class GenerationParameters(Parameters):
     return_full_text: Literal[False] = False
 
 
+class SentenceSimilarity(Parameters):
+    source_sentence: Text
+    sentences: list[Text]
+
+
+_TEXTS: TypeAdapter[Any] = TypeAdapter(OneOrSeveralTexts)
+_SIMILARITY: TypeAdapter[SentenceSimilarity] = TypeAdapter(SentenceSimilarity)
+
+
+def _one_or_several(value: object) -> object:
+    """Return a text, a list of texts, or the sentences that are compared."""
+    if isinstance(value, dict):
+        return _SIMILARITY.validate_python(value)
+    return _TEXTS.validate_python(value)
+
+
 class InferenceFields(Fields):
-    inputs: OneOrSeveralTexts
+    inputs: Annotated[Any, PlainValidator(_one_or_several)]
+    """A text, a list of texts, or a `SentenceSimilarity`."""
     parameters: dict[str, object] = Field(default_factory=dict)
     stream: Literal[False] = False
+    normalize: bool | None = None
+    prompt_name: str | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
 
     def texts(self) -> list[str]:
+        """Return the texts; raises `QueryError` for sentences to compare."""
+        if isinstance(self.inputs, SentenceSimilarity):
+            raise QueryError("inputs must be a text or a list of texts: this model embeds no sentences")
         return [self.inputs] if isinstance(self.inputs, str) else self.inputs
 
     def checked(self, model: type[ParametersT]) -> ParametersT:
@@ -77,6 +106,8 @@ async def infer(request: Request) -> Response:
     fields = await read_fields(request, InferenceFields)
     operation = next(each for each in served.model.offers if each in _TASKS)
     found, shown = await _TASKS[operation](request, served, fields)
+    if isinstance(fields.inputs, SentenceSimilarity):
+        return await json_response(request, lambda: _cosines([each.vector for each in found.results]), found.items)
     return await json_response(request, lambda: [shown(each) for each in found.results], found.items)
 
 
@@ -141,10 +172,44 @@ async def _generate(request: Request, served: ServedModel, fields: InferenceFiel
     return await engine_of(request).run(job), shown
 
 
+class EmbeddingParameters(Parameters):
+    normalize: bool | None = None
+    prompt_name: str | None = None
+    truncate: bool | None = None
+    truncation_direction: Literal["right", "Right"] | None = None
+    dimensions: Annotated[int, Field(ge=1)] | None = None
+
+
+async def _embed(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
+    """Return vectors; the client sends parameters of this task beside `inputs`."""
+    beside = fields.model_dump(include=set(EmbeddingParameters.model_fields), exclude_none=True)
+    given = fields.checked(EmbeddingParameters).model_copy(update=beside)
+    sentences, normalize = fields.inputs, given.normalize
+    if isinstance(sentences, SentenceSimilarity):
+        texts, normalize = [sentences.source_sentence, *sentences.sentences], True
+    else:
+        texts = fields.texts()
+    params = EmbedParams(
+        prompt=given.prompt_name,
+        dimensions=given.dimensions,
+        normalize=normalize,
+        truncate=True if given.truncate is None else given.truncate,
+    )
+    return await embedded(request, texts, params, model=names_of(served.key)[1]), lambda each: each.values()
+
+
+def _cosines(vectors: Sequence[Array]) -> list[float]:
+    """Return the cosines of the first vector with the others; all have length 1."""
+    first, others = vectors[0], np.stack([*vectors[1:], vectors[0]])[:-1]
+    found: list[float] = (others @ first).tolist()
+    return found
+
+
 _TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[_Answered]]] = {
     "classify": _classify,
     "translate": _translate,
     "generate": _generate,
+    "embed": _embed,
 }
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's completions, and tokenizer endpoints as vLLM has them (clients: `openai`, `lm_eval`)."""
+"""OpenAI's completions and embeddings, and tokenizer endpoints as vLLM has them (clients: `openai`, `lm_eval`)."""
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
@@ -7,13 +7,14 @@ from service.engine.served_models import ServedModels
 from service.http.models import openai_models
 from service.protocols.fields import json_response
 from service.protocols.openai.completions import completions
+from service.protocols.openai.embeddings import embeddings
 from service.protocols.openai.failures import failure_response
 from service.protocols.openai.tokens import detokenize, tokenize, tokenizer_info
 from service.protocols.protocol import Protocol
 
 __all__ = ["PROTOCOL"]
 
-_UNSUPPORTED = ("/v1/chat/completions", "/v1/embeddings", "/v1/responses")
+_UNSUPPORTED = ("/v1/chat/completions", "/v1/responses")
 
 router = APIRouter()
 
@@ -31,6 +32,7 @@ async def unsupported(request: Request) -> Response:
 
 
 router.add_route("/v1/completions", completions, methods=["POST"])
+router.add_route("/v1/embeddings", embeddings, methods=["POST"])
 router.add_route("/v1/models", models, methods=["GET"])
 router.add_route("/tokenize", tokenize, methods=["POST"])
 router.add_route("/detokenize", detokenize, methods=["POST"])
@@ -40,6 +42,6 @@ for path in _UNSUPPORTED:
 
 PROTOCOL = Protocol(
     router=router,
-    prefixes=("/v1/completions", "/tokenize", "/detokenize", "/tokenizer_info", *_UNSUPPORTED),
+    prefixes=("/v1/completions", "/v1/embeddings", "/tokenize", "/detokenize", "/tokenizer_info", *_UNSUPPORTED),
     error=failure_response,
 )

@@ -109,7 +109,7 @@ def test_a_wrong_graph_is_not_written(source: Source, tmp_path: Path, monkeypatc
             super().__init__(model, head, first_position=first_position - 1, **options)
 
     monkeypatch.setattr("training.importing.encoder.EncoderModule", Shifted)
-    with pytest.raises(ImportRefused, match=r"a log-probability differs from that of transformers .* by .*, above 1e-04"):
+    with pytest.raises(ImportRefused, match=r"differs from that of transformers .* by .*, above 1e-04"):
         import_directory(source("RobertaForSequenceClassification"), tmp_path / "out")
     assert not list((tmp_path / "out").iterdir())
 

@@ -1,1 +1,1 @@
-"""A third-party package: a task, `text-embedding`, and a kernel, `Cosine`."""
+"""A third-party package: a task, `text-vector`, and a kernel, `Cosine`."""

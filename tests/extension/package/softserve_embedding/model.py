@@ -21,7 +21,7 @@ __all__ = ["EMBED", "EmbedResult", "EmbeddingConfig", "EmbeddingModel", "Embeddi
 class EmbeddingConfig(TextConfig):
     """The section of the manifest."""
 
-    required_graphs = frozenset({"embed"})
+    required_graphs = frozenset({"vector"})
     dimensions: PositiveInt
 
     def summary(self) -> Mapping[str, object]:
@@ -48,7 +48,7 @@ class EmbedResult(Record):
 
 
 EMBED = Operation["EmbeddingModel", str, TruncateParams, Array](
-    name="embed",
+    name="vector",
     summary="Return a unit vector for each text.",
     about="Texts to embed.",
     query=lambda model, text, params, _: model.query(text, truncate=params.truncate),
@@ -88,12 +88,12 @@ class EmbeddingModel(Model[EmbeddingConfig]):
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
-        return {"embed": self.run}
+        return {"vector": self.run}
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[EmbeddingQuery]:
         return [self.query("a " * min(length, self._limit.max_tokens), truncate=True)] * count
 
     def run(self, queries: Sequence[EmbeddingQuery]) -> list[Array]:
         """Return vectors in the order of the queries."""
-        (vectors,) = self.backend.run("embed", padded([query.tokens for query in queries]), ["embeddings"])
+        (vectors,) = self.backend.run("vector", padded([query.tokens for query in queries]), ["embeddings"])
         return list(vectors)

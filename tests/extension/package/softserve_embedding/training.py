@@ -34,7 +34,7 @@ __all__ = ["EmbeddingExport", "EmbeddingRecipe", "EmbeddingTask"]
 class EmbeddingRecipe(ClassificationRecipe):
     """The recipe of a text classifier, whose vectors are exported."""
 
-    task: Literal["text-embedding"]  # type: ignore[assignment]
+    task: Literal["text-vector"]  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class EmbeddingExport(TaskExport):
         self._examples = [(torch.full((count, steps), 5), torch.full((count,), steps)) for count, steps in _SHAPES]
         inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
         graph = contract(inputs, {"embeddings": ("float32", ("batch", task.classes.encoder.hidden_size))})
-        self.graphs = {"embed": ExportGraph(EmbedGraph(task.model).eval(), graph, self._examples[0])}
+        self.graphs = {"vector": ExportGraph(EmbedGraph(task.model).eval(), graph, self._examples[0])}
 
     def config(self) -> Mapping[str, object]:
         limits = {"max_tokens": self.task.recipe.data.max_tokens}
@@ -88,8 +88,8 @@ class EmbeddingExport(TaskExport):
     def largest_difference(self, backend: Backend) -> float:
         worst = 0.0
         for tokens, lengths in self._examples:
-            (expected,) = self.graphs["embed"].module(tokens, lengths)
-            (found,) = backend.run("embed", {"tokens": tokens.numpy(), "lengths": lengths.numpy()}, ["embeddings"])
+            (expected,) = self.graphs["vector"].module(tokens, lengths)
+            (found,) = backend.run("vector", {"tokens": tokens.numpy(), "lengths": lengths.numpy()}, ["embeddings"])
             worst = max(worst, float(np.abs(found - expected.numpy()).max()))
         return worst
 

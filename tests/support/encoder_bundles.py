@@ -1,0 +1,25 @@
+"""Bundles of small encoders with random weights: vectors of texts, ranks of texts for a query, pairs of texts."""
+
+from pathlib import Path
+
+from tests.support.random_classifiers import make_classifier
+from tests.support.random_encoders import make_sentence_transformer
+from training.bundling.bundle import BundleSettings
+from training.importing.importer import ImportOptions, chosen_importer, write_imported
+from training.importing.source import open_source
+
+__all__ = ["make_bundles"]
+
+
+def make_bundles(where: Path) -> Path:
+    """Return a model directory with the embedder `vectors`, the reranker `ranks`, and `follows`, which reads pairs."""
+    vectors = make_sentence_transformer(
+        where / "vectors", "BertModel", prompts={"prompts": {"query": "one "}}, dense=[16]
+    )
+    ranks = make_classifier(where / "ranks", "BertForSequenceClassification", labels=1)
+    follows = make_classifier(where / "follows", "RobertaForSequenceClassification", max_position_embeddings=130)
+    for directory in (vectors, ranks, follows):
+        source = open_source(str(directory))
+        settings = BundleSettings(name=directory.name, version=1, description="A model.", licence="mit")
+        write_imported(chosen_importer(source)(source, ImportOptions()), settings, where / "bundles")
+    return where / "bundles"
