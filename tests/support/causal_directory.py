@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from tests.support.marian_directory import SENTENCES
 
-__all__ = ["FAMILIES", "PIECES", "write_causal"]
+__all__ = ["FAMILIES", "PIECES", "write_causal", "write_tokenizer"]
 
 FAMILIES: Mapping[str, Mapping[str, Any]] = {
     "GPT2LMHeadModel": {"n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64},
@@ -63,12 +63,7 @@ def write_causal(directory: Path, architecture: str, *, start: bool = True, nois
 
     `noise` is added to them, so that distributions of small models are not flat; 0 leaves transformers' own.
     """
-    pieces = architecture in PIECES
-    tokenizer = _of_pieces(start=start) if pieces else _of_bytes()
-    end = "</s>" if pieces else "<|endoftext|>"
-    first = {"bos_token": "<s>", "unk_token": "<unk>"} if pieces else {"bos_token": end} if start else {}
-    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, **first)
-    wrapped.save_pretrained(directory)
+    wrapped = write_tokenizer(directory, architecture, start=start)
     model_class = getattr(transformers, architecture)
     sizes = {} if architecture.startswith("GPT2") else _SIZES
     if architecture.startswith("GPTNeoX"):
@@ -82,6 +77,17 @@ def write_causal(directory: Path, architecture: str, *, start: bool = True, nois
         parameter.data += noise * spread * torch.randn_like(parameter)
     model.save_pretrained(directory)
     return directory
+
+
+def write_tokenizer(directory: Path, architecture: str, *, start: bool = True) -> transformers.PreTrainedTokenizerFast:
+    """Write the tokenizer of a family, which has 400 tokens at most, into a directory; return it."""
+    pieces = architecture in PIECES
+    tokenizer = _of_pieces(start=start) if pieces else _of_bytes()
+    end = "</s>" if pieces else "<|endoftext|>"
+    first = {"bos_token": "<s>", "unk_token": "<unk>"} if pieces else {"bos_token": end} if start else {}
+    wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, **first)
+    wrapped.save_pretrained(directory)
+    return wrapped
 
 
 def _of_bytes() -> Tokenizer:

@@ -186,7 +186,13 @@ def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str |
         return None
     order = list(arrays)
     for other in order[: order.index(name)]:
-        if arrays[other].shape == array.shape[::-1] and np.array_equal(arrays[other].T, array):
+        candidate = arrays[other]
+        # A row is compared first: networks have many matrices of one shape.
+        if (
+            candidate.shape == array.shape[::-1]
+            and np.array_equal(candidate[:, 0], array[0])
+            and np.array_equal(candidate.T, array)
+        ):
             return other
     return None
 
