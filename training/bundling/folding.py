@@ -67,10 +67,10 @@ class FoldedSoftmax(nn.Module):
         """Return `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
         if self._layer.has_zeros:  # which classes have a probability at all is known to `mix` only
             return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
-        parts = []
-        for score in self.scores(hidden):
-            chosen = score.gather(1, target[:, None])[:, 0]
-            parts.append(chosen - self._layer.normalizer_of(score))
+        # ONNX Runtime's logsumexp adds all classes up one by one in float32, that of its LogSoftmax does not.
+        parts = [
+            functional.log_softmax(score, dim=-1).gather(1, target[:, None])[:, 0] for score in self.scores(hidden)
+        ]
         if len(parts) == 1:
             return parts[0]
         return torch.logsumexp(self._layer.log_mixture_weights(hidden) + torch.stack(parts, dim=-1), dim=-1)

@@ -1,6 +1,6 @@
 """ONNX graphs of a bundle: traced with `torch.onnx.export`, then wired and stored."""
 
-import copy
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from onnxscript import opset18
 
 from models.bundle.manifest import Graph
 from training.bundling.graphs import ExportGraph
-from training.bundling.onnx_tools import keep_used_weights, quiet
+from training.bundling.onnx_tools import check_graph, keep_used_weights, quiet, without_weights
 from training.networks.lstm import PADDED_LSTM
 from training.networks.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 
@@ -93,7 +93,7 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
     _undo_folded_transposes(model)
     _declare_outputs(model, graph.contract)
     _strip_traces(model)
-    onnx.checker.check_model(model)
+    check_graph(model)
     return model
 
 
@@ -218,21 +218,24 @@ def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[
 
     The models themselves stay as they are.
     """
-    offsets: dict[bytes, int] = {}
+    offsets: dict[bytes, int] = {}  # by the SHA-256 of the weights
     with (directory / WEIGHTS).open("wb") as weights:
         for name, original in models.items():
-            model = copy.deepcopy(original)
-            for tensor in model.graph.initializer:
-                array = numpy_helper.to_array(tensor)
-                data = array.tobytes()
+            model = without_weights(original)
+            for tensor in original.graph.initializer:
+                stored = model.graph.initializer.add()
+                data = numpy_helper.to_array(tensor).tobytes()
                 if len(data) < _SHARED_BYTES:
+                    stored.CopyFrom(tensor)
                     continue
-                if data not in offsets:
+                digest = hashlib.sha256(data).digest()
+                if digest not in offsets:
                     weights.write(b"\0" * (-weights.tell() % 4096))  # pages, so that the file can be mapped
-                    offsets[data] = weights.tell()
+                    offsets[digest] = weights.tell()
                     weights.write(data)
-                tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
-                set_external_data(tensor, WEIGHTS, offsets[data], len(data))
-                tensor.ClearField("raw_data")
+                stored.name, stored.data_type, stored.raw_data = tensor.name, tensor.data_type, b""
+                stored.dims.extend(tensor.dims)
+                set_external_data(stored, WEIGHTS, offsets[digest], len(data))
+                stored.ClearField("raw_data")
             onnx.save_model(model, directory / f"{name}.onnx")
     return [*(f"{name}.onnx" for name in models), WEIGHTS]

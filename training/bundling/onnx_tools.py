@@ -7,8 +7,9 @@ import warnings
 from collections.abc import Iterator
 
 import onnx
+from google.protobuf.message import Message
 
-__all__ = ["keep_used_weights", "quiet"]
+__all__ = ["check_graph", "keep_used_weights", "quiet", "without_weights"]
 
 
 @contextlib.contextmanager
@@ -29,3 +30,38 @@ def keep_used_weights(model: onnx.ModelProto) -> None:
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy of a model that lacks its initializers, which may be too large to be copied or serialized."""
+    copy = onnx.ModelProto()
+    _copy_fields(model, copy, without="graph")
+    _copy_fields(model.graph, copy.graph, without="initializer")
+    return copy
+
+
+def _copy_fields(source: Message, target: Message, without: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == without:
+            continue
+        if isinstance(value, Message):
+            getattr(target, field.name).CopyFrom(value)
+        elif isinstance(value, (str, bytes, int)):
+            setattr(target, field.name, value)
+        else:
+            getattr(target, field.name).extend(value)
+
+
+def check_graph(model: onnx.ModelProto) -> None:
+    """Check the graph of a model whatever the size of its weights; raises `onnx.checker.ValidationError`.
+
+    The checker reads a serialized model, which must be smaller than 2 GiB: here the weights are inputs.
+    """
+    copy = without_weights(model)
+    inputs = {each.name for each in copy.graph.input}
+    copy.graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in model.graph.initializer
+        if tensor.name not in inputs
+    )
+    onnx.checker.check_model(copy)

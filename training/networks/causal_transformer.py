@@ -399,6 +399,4 @@ class CausalHead(nn.Module):
 
     def log_prob(self, hidden: Tensor) -> Tensor:
         """hidden states `[N, d]` -> log-probabilities `[N, V]`."""
-        scores = self(hidden)
-        log_probabilities: Tensor = scores - scores.logsumexp(-1, keepdim=True)
-        return log_probabilities
+        return functional.log_softmax(self(hidden), dim=-1)

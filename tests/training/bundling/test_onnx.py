@@ -12,18 +12,22 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from numpy.typing import NDArray
 from onnx import numpy_helper
 from torch import Tensor, nn
 
 from models.backend.onnx import OnnxBackend
 from models.bundle.manifest import Graph
 from training.bundling.bundle import WrittenBundle
-from training.bundling.graphs import ExportGraph
+from training.bundling.folding import FoldedSoftmax
+from training.bundling.graphs import ExportGraph, contract
 from training.bundling.onnx import WEIGHTS, save_graphs, to_onnx
+from training.networks.causal_transformer import CausalHead, CausalSettings, CausalTransformer, LayerSettings
 from training.networks.language_model import RecurrentLanguageModel
 from training.softmax import GeneralizedSoftmax
 from training.softmax.kernels import KERNELS
 from training.softmax.mixture import KernelSpec
+from training.tasks.causal_language_model.graphs import causal_graphs
 from training.tasks.language_model.graphs import example_inputs, language_model_graphs
 
 Trace = Callable[[ExportGraph], onnx.ModelProto]
@@ -58,6 +62,57 @@ def _assert_equal(backend: OnnxBackend, name: str, graph: ExportGraph, inputs: t
             result, value = result[valid.numpy()], value[valid]
         if output != "words":  # words of equal probability may change places
             np.testing.assert_allclose(result, value.numpy(), rtol=0, atol=1e-4)
+
+
+class _Targets(nn.Module):
+    """The exported output layer of language models of words."""
+
+    def __init__(self, layer: GeneralizedSoftmax) -> None:
+        super().__init__()
+        self._folded = FoldedSoftmax(layer)
+
+    def forward(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor]:
+        return (self._folded.target_log_prob(hidden, targets),)
+
+
+def _outputs(graph: ExportGraph, *inputs: Tensor) -> dict[str, NDArray[np.float32]]:
+    session = onnxruntime.InferenceSession(to_onnx(graph).SerializeToString(), providers=["CPUExecutionProvider"])
+    names = [spec.name for spec in graph.contract.outputs]
+    feed = {spec.name: value.numpy() for spec, value in zip(graph.contract.inputs, inputs, strict=True)}
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+def test_normalizers_of_large_vocabularies_are_exact() -> None:
+    """ONNX Runtime's ReduceLogSumExp is off by 2.5e-4 here, since it adds classes one by one in float32."""
+    count, size = 150_000, 4
+    torch.manual_seed(0)
+    hidden, targets = 3.0 * torch.randn(5, size), torch.randint(count, (5,))
+    settings = CausalSettings(
+        vocab_size=count, hidden_size=size, inner_size=4, heads=1, key_value_heads=1, head_size=4, positions=8,
+        layers=(LayerSettings(),), activation="relu", norm="rms", epsilon=1e-5
+    )  # fmt: skip
+    head = CausalHead(settings)
+    torch.nn.init.normal_(head.linear.weight)
+    expected = (hidden.double() @ head.linear.weight.detach().double().T).log_softmax(-1)
+    chosen = expected.gather(1, targets[:, None])[:, 0].numpy()
+    groups = (torch.rand(count, 2) < 0.5).float()
+
+    predict = causal_graphs(CausalTransformer(settings), head)["predict"]
+    found = _outputs(predict, hidden, torch.arange(5), targets, groups, torch.tensor(3))
+    np.testing.assert_allclose(found["log_probabilities"], chosen, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(found["all_log_probabilities"], expected.numpy(), rtol=0, atol=2e-5)
+    np.testing.assert_allclose(found["entropy"], -(expected.exp() * expected).sum(-1).numpy(), rtol=0, atol=1e-4)
+    masses = (expected.exp() @ groups.double()).log().numpy()
+    np.testing.assert_allclose(found["group_log_probabilities"], masses, rtol=0, atol=2e-5)
+
+    layer = GeneralizedSoftmax(count, size, "lin")
+    layer.weight.data.copy_(head.linear.weight.detach())
+    scored = contract(
+        {"hidden": ("float32", ("positions", size)), "targets": ("int64", ("positions",))},
+        {"scores": ("float32", ("positions",))},
+    )
+    found = _outputs(ExportGraph(_Targets(layer), scored, (hidden, targets)), hidden, targets)
+    np.testing.assert_allclose(found["scores"], chosen, rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize(("batch_size", "steps"), [(1, 1), (1, 40), (6, 1), (5, 11)])
