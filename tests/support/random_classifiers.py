@@ -15,7 +15,7 @@ from training.bundling.onnx_tools import quiet
 from training.importing.importer import need
 from training.importing.samples import BUILT_IN
 
-__all__ = ["SIZES", "TOKENIZERS", "make_classifier", "randomize"]
+__all__ = ["SIZES", "TOKENIZERS", "make_classifier", "randomize", "save_tokenizer"]
 
 SIZES: Mapping[str, dict[str, Any]] = {
     "BertForSequenceClassification": {"intermediate_size": 64},
@@ -121,6 +121,10 @@ TOKENIZERS: Mapping[str, tuple[Callable[[], Tokenizer], dict[str, str]]] = {
 """A function that trains a small tokenizer of each architecture, and the names of its special tokens."""
 
 
+_TYPES = ("Albert", "Bert", "DebertaV2", "Electra")
+"""Beginnings of the names of architectures whose tokenizers give the types of tokens."""
+
+
 def make_classifier(
     directory: Path,
     architecture: str,
@@ -149,11 +153,17 @@ def make_classifier(
         model = model_class(model_class.config_class(**{**settings, **SIZES[architecture], **config}))
         randomize(model, deviation)
         model.save_pretrained(directory)
-        fast: Any = transformers.PreTrainedTokenizerFast
-        fast(tokenizer_object=tokenizer, **names).save_pretrained(directory)
+        save_tokenizer(directory, tokenizer, names, types=architecture.startswith(_TYPES))
     if licence is not None:
         (directory / "README.md").write_text(f"---\nlicense: {licence}\n---\n# A model\n", encoding="utf-8")
     return directory
+
+
+def save_tokenizer(directory: Path, tokenizer: Tokenizer, names: Mapping[str, str], *, types: bool) -> None:
+    """Write a tokenizer as transformers does; with `types` it gives the types of tokens."""
+    inputs = ["input_ids", *(["token_type_ids"] if types else []), "attention_mask"]
+    fast: Any = transformers.PreTrainedTokenizerFast
+    fast(tokenizer_object=tokenizer, model_input_names=inputs, **names).save_pretrained(directory)
 
 
 @torch.no_grad()

@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from tests.support.random_classifiers import SIZES, TOKENIZERS, randomize
+from tests.support.random_classifiers import SIZES, TOKENIZERS, randomize, save_tokenizer
 from training.bundling.onnx_tools import quiet
 from training.importing.importer import need
 
@@ -38,7 +38,7 @@ _MODERN = {
 }
 
 
-def make_encoder(directory: Path, architecture: str = "MPNetModel", **config: Any) -> Path:
+def make_encoder(directory: Path, architecture: str = "MPNetModel", *, deviation: float = 0.2, **config: Any) -> Path:
     """Write an encoder without a head and return the directory; `config` replaces fields."""
     classifier = _CLASSIFIER_OF[architecture]
     build, names = TOKENIZERS[classifier]
@@ -57,10 +57,10 @@ def make_encoder(directory: Path, architecture: str = "MPNetModel", **config: An
     with quiet():
         torch.manual_seed(0)
         model = model_class(model_class.config_class(**settings))
-        randomize(model)
+        randomize(model, deviation)
         model.save_pretrained(directory)
-        fast: Any = transformers.PreTrainedTokenizerFast
-        fast(tokenizer_object=tokenizer, **names).save_pretrained(directory)
+        types = architecture.startswith(("Albert", "Bert", "DebertaV2", "Electra"))
+        save_tokenizer(directory, tokenizer, names, types=types)
     (directory / "README.md").write_text("---\nlicense: mit\n---\n# A model\n", encoding="utf-8")
     return directory
 

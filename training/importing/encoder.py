@@ -132,9 +132,12 @@ class Encoder:
         return True
 
     def _pairs(self) -> Pairs | None:
-        takes = "token_type_ids" in inspect.signature(self.model.forward).parameters
         kinds = getattr(self.config, "type_vocab_size", 0) or 0
-        return pairs_of(self.reference_tokenizer.backend_tokenizer, self.special, segments=takes and kinds > 1)
+        takes = "token_type_ids" in inspect.signature(self.model.forward).parameters
+        given = "token_type_ids" in self.reference_tokenizer(["a"], ["b"])  # else the model was not trained with them
+        return pairs_of(
+            self.reference_tokenizer.backend_tokenizer, self.special, segments=takes and given and kinds > 1
+        )
 
     @property
     def network(self) -> Mapping[str, object]:

@@ -38,7 +38,7 @@ def hidden_states(directory: Path, texts: Any) -> list[NDArray[np.float64]]:
     model: Any = transformers.AutoModel.from_pretrained(directory).eval()
     found = []
     for text in texts:
-        tokens = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+        tokens = tokenizer(text, return_tensors="pt")
         with torch.no_grad():
             found.append(model(**tokens).last_hidden_state[0].numpy().astype(np.float64))
     return found

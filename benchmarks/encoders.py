@@ -1,0 +1,155 @@
+"""Import embeddings and rerankers of true size with random weights, and compare them with sentence-transformers.
+
+    pip install "softserve[import]" sentence-transformers
+    python -m benchmarks.encoders --only all-MiniLM-L6
+
+Tokenizers are small ones; the table of words has the true size. Differences are those of vectors of length 1, and of
+the numbers of rerankers, over 64 texts of 1 to 200 words, alone and in one mixed batch. Times are those of 64 texts of
+58 words on all cores, medians of 5 interleaved runs, each side with batches of its own choice.
+"""
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tyro
+
+from benchmarks.timing import medians_of
+from models.store import load_bundle
+from tests.support.random_classifiers import make_classifier
+from tests.support.random_encoders import make_sentence_transformer
+from training.bundling.bundle import BundleSettings
+from training.importing.importer import ImportOptions, chosen_importer, write_imported
+from training.importing.samples import BUILT_IN
+from training.importing.source import open_source
+
+__all__ = ["MODELS", "measure"]
+
+_RUNS = 5
+_TEXTS, _WORDS = 64, 58
+_MINI = {"hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536, "max_position_embeddings": 512}
+_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072}
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """An architecture, the fields of its published configuration, and the modules after it."""
+
+    architecture: str
+    config: Mapping[str, Any]
+    modules: Mapping[str, Any] = field(default_factory=dict)
+
+
+MODELS: Mapping[str, Model] = {
+    "all-MiniLM-L6": Model("BertModel", {**_MINI, "num_hidden_layers": 6, "vocab_size": 30522}),
+    "bge-small": Model(
+        "BertModel", {**_MINI, "num_hidden_layers": 12, "vocab_size": 30522}, {"pooling": {"pooling_mode": "cls"}}
+    ),
+    "multilingual-e5-small": Model("BertModel", {**_MINI, "num_hidden_layers": 12, "vocab_size": 250037}),
+    "all-mpnet-base": Model("MPNetModel", {**_BASE, "vocab_size": 30527, "max_position_embeddings": 514}),
+    "gte-modernbert-base": Model(
+        "ModernBertModel",
+        {"hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12, "intermediate_size": 1152}
+        | {
+            "vocab_size": 50368,
+            "max_position_embeddings": 8192,
+            "global_attn_every_n_layers": 3,
+            "local_attention": 128,
+        },
+        {"pooling": {"pooling_mode": "cls"}},
+    ),
+    "ms-marco-MiniLM-L6": Model(
+        "BertForSequenceClassification", {**_MINI, "num_hidden_layers": 6, "vocab_size": 30522}
+    ),
+    "bge-reranker-base": Model(
+        "XLMRobertaForSequenceClassification",
+        {**_BASE, "vocab_size": 250002, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    ),
+}
+"""Models by name."""
+
+
+def main(only: str | None = None, int8: bool = False) -> None:
+    """Print a row for each model.
+
+    Args:
+        only: Name of one model.
+        int8: Quantize, and print what that costs.
+    """
+    columns = ["model", "parameters", "largest difference", "bundle (MB)", "bundle (ms)", "sentence-transformers (ms)"]
+    columns += ["ratio", *(["int8: correlation, largest difference"] if int8 else [])]
+    print("|", " | ".join(columns), "|")
+    print("|", " | ".join("---" for _ in columns), "|")
+    for name in MODELS if only is None else [only]:
+        print(measure(name, int8=int8), flush=True)
+
+
+def measure(name: str, *, int8: bool) -> str:
+    """Make, import and time one model, and return its row of the table."""
+    model = MODELS[name]
+    ranks = model.architecture.endswith("ForSequenceClassification")
+    with tempfile.TemporaryDirectory() as temporary:
+        where = Path(temporary)
+        if ranks:
+            make_classifier(where / name, model.architecture, labels=1, deviation=0.04, **model.config)
+        else:
+            settings = {"max_seq_length": 512, "do_lower_case": False}
+            modules = {"settings": settings, "deviation": 0.04, **model.modules}
+            make_sentence_transformer(where / name, model.architecture, **modules, **model.config)
+        source = open_source(str(where / name))
+        importer = chosen_importer(source)(source, ImportOptions())
+        bundle = BundleSettings(name=name.lower(), version=1, description=name, licence="none", int8=int8)
+        imported = write_imported(importer, bundle, where / "out")
+        del importer
+        size = sum(file.stat().st_size for file in imported.path.iterdir()) / 1e6
+        ours = load_bundle(imported.path)
+        parameters, theirs = _reranker(where / name) if ranks else _embedder(where / name)
+        run: Callable[[list[str]], Any] = (
+            (lambda texts: np.array([each.score for each in ours.rerank(texts[0], texts, truncate=True)]))
+            if ranks
+            else (lambda texts: ours.embed(texts, truncate=True))
+        )
+        texts = _mixed_texts()
+        expected = theirs(texts)
+        one = [run([texts[0], each])[1:] if ranks else run([each]) for each in texts]
+        difference = max(float(np.abs(found - expected).max()) for found in (run(texts), np.concatenate(one)))
+        same = [" ".join(each) for each in np.random.default_rng(1).choice(["the", "and", "a", "on"], (_TEXTS, _WORDS))]
+        seconds = medians_of({"ours": lambda: run(same), "theirs": lambda: theirs(same)}, _RUNS)
+    cost = "" if imported.int8 is None else f" {imported.int8.value:.4f}, {imported.int8.difference:.3f} |"
+    return (
+        f"| {name} | {parameters / 1e6:.0f} M | {difference:.1e} | {size:.0f} | {1000 * seconds['ours']:.0f} | "
+        f"{1000 * seconds['theirs']:.0f} | {seconds['theirs'] / seconds['ours']:.2f} |{cost}"
+    )
+
+
+def _mixed_texts() -> list[str]:
+    words = " ".join(BUILT_IN).split()
+    sizes = np.random.default_rng(0).integers(1, 200, _TEXTS)
+    return [" ".join(words[place : place + size]) for place, size in enumerate(sizes.tolist())]
+
+
+def _embedder(path: Path) -> tuple[int, Callable[[list[str]], Any]]:
+    from sentence_transformers import SentenceTransformer
+
+    model = SentenceTransformer(str(path), device="cpu")
+    return _parameters(model), lambda texts: model.encode(texts, show_progress_bar=False)
+
+
+def _reranker(path: Path) -> tuple[int, Callable[[list[str]], Any]]:
+    from sentence_transformers import CrossEncoder
+
+    model = CrossEncoder(str(path), device="cpu")
+    return _parameters(model), lambda texts: model.predict(
+        [(texts[0], text) for text in texts], show_progress_bar=False
+    )
+
+
+def _parameters(model: Any) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
