@@ -31,6 +31,8 @@ class CausalTokenizer(BundleTokenizer):
     def __init__(self, tokenizer: Tokenizer, special: SpecialTokens) -> None:
         """Raise `ValueError` for a vocabulary of another kind, or without the special tokens."""
         super().__init__(tokenizer, special)
+        self.start_id = special.start
+        """The token before every text; None for models without one."""
         tokenizer.no_truncation()  # a file keeps the settings of its last use
         tokenizer.no_padding()
         described = b"" if tokenizer.decoder is None else tokenizer.decoder.__getstate__()

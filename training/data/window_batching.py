@@ -26,10 +26,18 @@ def pieces(tokens: Sequence[int], longest: int) -> list[Sequence[int]]:
 class EncodedTexts:
     """The tokens of texts, each with the end behind it, in pieces that are read after the start each."""
 
-    def __init__(self, texts: Iterable[tuple[Sequence[int], int]], *, end_id: int, longest: int) -> None:
+    def __init__(
+        self,
+        texts: Iterable[tuple[Sequence[int], int]],
+        *,
+        end_id: int,
+        longest: int,
+        start_id: int | None = None,
+    ) -> None:
         """`texts` are the ids of each text without the end, and its number of bytes.
 
-        `longest` is the length of a piece in tokens, the end included. Raises `ValueError` if there is no text.
+        `longest` is the length of a piece in tokens, the end included. `start_id` is the token before each piece, the
+        end by default. Raises `ValueError` if there is no text.
         """
         sizes: list[int] = []
         owners: list[int] = []
@@ -50,7 +58,9 @@ class EncodedTexts:
         self.sizes: NDArray[np.int64] = np.array(sizes)
         """Bytes of each text."""
         self.end_id = end_id
-        """The token after each text, which is also that before each piece."""
+        """The token after each text."""
+        self.start_id = end_id if start_id is None else start_id
+        """The token before each piece."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +76,7 @@ class WindowBatch(ExampleBatch):
 
 
 class WindowBatches(LengthBatches[WindowBatch]):
-    """Windows of similar lengths together. A piece `w1 .. wn` has the inputs `</s> w1 .. w(n-1)` and itself as targets.
+    """Windows of similar lengths together. A piece `w1 .. wn` has the inputs `<s> w1 .. w(n-1)` and itself as targets.
 
     The index of a window is that of its piece where each is one.
     """
@@ -94,7 +104,7 @@ class WindowBatches(LengthBatches[WindowBatch]):
         windows = [[index] if self._windows is None else self._windows[index] for index in indices]
         rows = [[self.encoded.pieces[piece] for piece in window] for window in windows]
         steps = max(sum(map(len, row)) for row in rows)
-        inputs = torch.full((len(rows), steps), self.encoded.end_id)
+        inputs = torch.full((len(rows), steps), self.encoded.start_id)
         targets = torch.full((len(rows), steps), IGNORED)
         places, texts = torch.zeros_like(inputs), torch.full_like(inputs, -1)
         for row, window in enumerate(rows):

@@ -39,11 +39,14 @@ class OutputLayerSettings(Settings):
         if len(parse_kernels(self.kernels)) == 1:
             yield ("variance_penalty",), "on a single kernel"
 
-    def build(self, num_classes: int, hidden_size: int) -> GeneralizedSoftmax:
-        """Return the layer with new parameters; warns where `sparse_k` has no effect on so few classes."""
+    def build(self, num_classes: int, hidden_size: int, *, softcap: float | None = None) -> GeneralizedSoftmax:
+        """Return the layer with new parameters; warns where `sparse_k` has no effect on so few classes.
+
+        `softcap` is the bound of its scores; see `GeneralizedSoftmax`.
+        """
         if self.sparse_k is not None and self.sparse_k >= num_classes:
             warnings.warn(f"sparse_k = {self.sparse_k} has no effect on {num_classes} classes", stacklevel=2)
-        return GeneralizedSoftmax(num_classes, hidden_size, **self.model_dump())
+        return GeneralizedSoftmax(num_classes, hidden_size, softcap=softcap, **self.model_dump())
 
     @field_validator("kernels")
     @classmethod

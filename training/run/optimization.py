@@ -69,14 +69,16 @@ def scheduled_updates(epoch_updates: int, settings: LoopSettings) -> int:
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
     """Return the groups of AdamW: matrices, which decay, and embeddings, biases and parameters of norms, which do not.
 
-    There is one group of all parameters if the weight decay is 0.
+    There is one group of all parameters if the weight decay is 0. Frozen parameters are in none.
     """
     if not weight_decay:
-        return [{"params": list(model.parameters()), "weight_decay": 0.0}]
+        return [{"params": [each for each in model.parameters() if each.requires_grad], "weight_decay": 0.0}]
     embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
     decaying: list[nn.Parameter] = []
     others: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
         kept = parameter.dim() < 2 or id(parameter) in embeddings or name.endswith(_EMBEDDINGS)
         (others if kept else decaying).append(parameter)
     return [{"params": decaying, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]

@@ -22,3 +22,5 @@ class RunPaths:
         """Classes of a classifier, a label a line."""
         self.encoder = path / "encoder.json"
         """Sizes of a text encoder."""
+        self.causal = path / "causal.json"
+        """Settings and special tokens of a pretrained causal language model."""

@@ -13,6 +13,7 @@ from training.bundling.model_card import Card
 from training.bundling.quantize import quantize_int8_weights
 from training.bundling.task_export import TOKENIZER, TaskExport
 from training.bundling.verify import ExportError
+from training.networks.lora import merged
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
 from training.tasks.causal_language_model.verification import largest_difference
@@ -36,19 +37,22 @@ class CausalLanguageModelExport(TaskExport):
                 "finite log-probabilities only; train with a softmax to export it"
             )
         self.task = task
-        self.graphs = causal_graphs(task.model.network, FoldedSoftmax(layer))
+        self.graphs = causal_graphs(merged(task.model.network), FoldedSoftmax(layer))
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
         return {TOKENIZER: self.task.tokenizer.save}
 
     def config(self) -> Mapping[str, object]:
         recipe, settings, tokenizer = self.task.recipe, self.task.model.network.settings, self.task.tokenizer
-        end = tokenizer.end_id
         return {
             "network": network_section(type(self.task.model).__name__, settings),
             "tokenizer": TOKENIZER,
             "vocab_size": tokenizer.vocab_size,
-            "special_tokens": {"unknown": tokenizer.unknown_id, "end": end, "start": end},
+            "special_tokens": {
+                "unknown": tokenizer.unknown_id,
+                "end": tokenizer.end_id,
+                "start": tokenizer.start_id,
+            },
             "limits": {"max_tokens": min(recipe.longest_piece, recipe.export.max_tokens)},
         }
 
@@ -62,12 +66,16 @@ class CausalLanguageModelExport(TaskExport):
     @classmethod
     def card(cls, manifest: BundleManifest[CausalLanguageModelConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
-        tied = manifest.provenance.recipe["network"].get("tied", True)
+        given = manifest.provenance.recipe["network"]
+        tied = "tied" if given.get("tied", True) else "untied"
+        pretrained = given.get("pretrained")
+        body = {"trained": "trained further", "lora": "adapted (LoRA)", "frozen": "kept"}[given.get("body", "trained")]
+        start = f", weights of {Path(pretrained).name} {body}" if pretrained else ""
         return Card(
             unit="tokens",
             network=f"causal Transformer, {network.layers} layers, {network.hidden_size} hidden units, "
             f"{network.heads} heads ({network.key_value_heads} of keys and values), feed-forward "
-            f"{network.inner_size} (gated), token vectors {'tied' if tied else 'untied'}",
+            f"{network.inner_size}{'' if pretrained else ' (gated)'}, token vectors {tied}{start}",
             outputs=f"Vocabulary: {config.vocab_size} subword tokens of bytes, the end of a text included",
             limits=f"Each text may have up to {config.limits.max_tokens} tokens. Its end is not part of its score. "
             "It knows what its\ncorpus says and repeats the corpus's biases; it is no source of facts.",

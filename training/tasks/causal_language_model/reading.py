@@ -49,9 +49,13 @@ def documents(data: CausalDataSettings, split: str, data_dir: Path) -> Iterator[
 def joined_tokens(encode: Callable[[str], Sequence[int]], parts: Sequence[str]) -> list[int]:
     """Return the tokens of a text in parts; no token of a byte-level vocabulary goes on after a line feed.
 
-    Lines are without spaces at their ends, so that the joined text has the same tokens.
+    Lines are without spaces at their ends, so that the joined text has the same tokens. With a vocabulary that puts a
+    space before each text, the tokens are those of the joined text.
     """
-    return [token for part in parts for token in encode(part)]
+    first, *others = parts
+    if not others or encode("a\nb") == [*encode("a\n"), *encode("b")]:
+        return [token for part in (first, *others) for token in encode(part)]
+    return list(encode("".join(parts)))
 
 
 def encoded_texts(
@@ -62,8 +66,9 @@ def encoded_texts(
     *,
     end_id: int,
     longest: int,
+    start_id: int | None = None,
 ) -> EncodedTexts:
-    """Return the tokens of the texts of a split in pieces of `longest` tokens.
+    """Return the tokens of the texts of a split in pieces of `longest` tokens; see `EncodedTexts` for the ids.
 
     Raises `ValueError` for a split without texts.
     """
@@ -71,4 +76,4 @@ def encoded_texts(
         (joined_tokens(encode, parts), sum(len(part.encode()) for part in parts))
         for parts in documents(data, split, data_dir)
     )
-    return EncodedTexts(texts, end_id=end_id, longest=longest)
+    return EncodedTexts(texts, end_id=end_id, longest=longest, start_id=start_id)

@@ -2,21 +2,28 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from training.networks.causal_transformer import CausalSettings, LayerSettings, Rotary
+from training.networks.pretrained import weight_sources
+from training.networks.pretrained_causal import CausalDescription
 from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.initial_run import initial_run
 from training.tasks.language_model.settings import TextData
 
-__all__ = ["CausalDataSettings", "CausalLanguageModelRecipe", "CausalNetworkSettings"]
+__all__ = ["Body", "CausalDataSettings", "CausalLanguageModelRecipe", "CausalNetworkSettings"]
 
 _ROTARY_BASE = 10_000.0
 _EPSILON = 1e-6
 _INNER_MULTIPLE = 32
+_SIZES = ("hidden_size", "inner_size", "layers", "heads", "key_value_heads")
+
+Body = Literal["trained", "lora", "frozen"]
+"""What of a pretrained network learns: all, low-rank corrections of its matrices, or nothing."""
 
 
 class CausalDataSettings(TextData):
@@ -56,25 +63,39 @@ class CausalDataSettings(TextData):
 
 
 class CausalNetworkSettings(Settings):
-    """The Transformer that computes the context vectors.
+    """The Transformer that computes the context vectors: a pretrained one, or one of these sizes from scratch.
 
-    It has RMSNorm before attention and feed-forward network, rotary positions and gated feed-forward networks, as in
-    Llama (Touvron et al. 2023).
+    From scratch it has RMSNorm before attention and feed-forward network, rotary positions and gated feed-forward
+    networks, as in Llama (Touvron et al. 2023).
     """
 
+    pretrained: str | None = None
+    """A directory in Hugging Face's layout of a causal language model that `softserve-train import` reads, or
+    `hf:owner/name@revision`. The run takes over its network, weights and tokenizer; the projection matrix of the output
+    layer starts at its own."""
+    body: Body = "trained"
+    """What learns of a pretrained network, the tokens' vectors included: all (`trained`), low-rank corrections of the
+    matrices of attention and feed-forward networks (`lora`, Hu et al. 2021), which are merged into the matrices at
+    export, or nothing (`frozen`). The output layer is trained; with `tied` its projection matrix belongs to the
+    network."""
+    lora_rank: PositiveInt = 8
+    """Rank of the corrections, with `body: lora`."""
+    lora_alpha: Annotated[float, Field(gt=0)] = 16.0
+    """Corrections are multiplied by `lora_alpha / lora_rank`, with `body: lora`."""
     hidden_size: PositiveInt = 256
-    """Size of the tokens' vectors and context vectors."""
+    """Size of the tokens' vectors and context vectors, from scratch."""
     inner_size: PositiveInt | None = None
-    """Width of the feed-forward networks; without it 8/3 of `hidden_size`, as a multiple of 32."""
+    """Width of the feed-forward networks, from scratch; without it 8/3 of `hidden_size`, as a multiple of 32."""
     layers: PositiveInt = 4
-    """Transformer layers."""
+    """Transformer layers, from scratch."""
     heads: PositiveInt = 4
-    """Heads of attention in each layer."""
+    """Heads of attention in each layer, from scratch."""
     key_value_heads: PositiveInt | None = None
-    """Heads of keys and values, each of which serves several heads (Ainslie et al. 2023); `heads` without it."""
+    """Heads of keys and values, from scratch, each of which serves several heads (Ainslie et al. 2023); `heads` without
+    it."""
     positions: Annotated[int, Field(ge=2)] = 256
-    """The longest text in tokens, the start included; longer ones are cut. The exported model accepts texts of one
-    token less, or of `export.max_tokens` where that is less."""
+    """The longest text in tokens, the start included, at most that of a pretrained network; longer ones are cut. The
+    exported model accepts texts of one token less, or of `export.max_tokens` where that is less."""
     dropout: Fraction = 0.1
     """On the tokens' vectors and on the outputs of attention and feed-forward networks."""
     tied: bool = True
@@ -86,7 +107,39 @@ class CausalNetworkSettings(Settings):
             raise ValueError(f"hidden_size must be a multiple of twice heads, {2 * self.heads}, not {self.hidden_size}")
         if self.key_value_heads is not None and self.heads % self.key_value_heads:
             raise ValueError(f"key_value_heads must divide heads, {self.heads}, and {self.key_value_heads} does not")
+        if self.pretrained is None and self.body != "trained":
+            raise ValueError(f"body: {self.body} needs a pretrained network; name its directory as pretrained")
         return self
+
+    def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        if self.pretrained is not None:
+            yield _SIZES, "with pretrained"
+        if self.body != "lora":
+            yield ("lora_rank", "lora_alpha"), f"with body: {self.body}"
+
+    def of_pretrained(self, found: CausalDescription) -> CausalSettings:
+        """Return the settings of a pretrained network, with the dropout of these.
+
+        Raises `ValueError` for sizes of these settings, other than their defaults, that are not those of the network,
+        for more positions than it has, and for `tied` where the model has an output matrix of its own.
+        """
+        settings = found.settings
+        sizes = {name: getattr(settings, name) for name in _SIZES} | {"layers": len(settings.layers)}
+        for name, value in sizes.items():
+            if (given := getattr(self, name)) not in (type(self).model_fields[name].default, value):
+                raise ValueError(
+                    f"network.{name}: {given} is not that of the pretrained network, {value}; leave it out"
+                )
+        if self.positions > settings.positions:
+            raise ValueError(
+                f"network.positions: {self.positions} is more than the {settings.positions} of the pretrained network"
+            )
+        if self.tied and not found.tied:
+            raise ValueError(
+                "network.tied: the pretrained model has token vectors and an output matrix, which differ; take "
+                "tied: false"
+            )
+        return replace(settings, dropout=self.dropout)
 
     def of_vocabulary(self, vocab_size: int) -> CausalSettings:
         """Return the settings of the network for so many tokens."""
@@ -117,13 +170,26 @@ class CausalLanguageModelRecipe(Recipe):
     data: CausalDataSettings
     network: CausalNetworkSettings = CausalNetworkSettings()
     initial: str | None = None
-    """Run directory to start from: its vocabulary and its best weights. Network and output layer must be the same."""
+    """Run directory to start from: its vocabulary and its best weights. Network and output layer must be the same, from
+    scratch; it cannot be given with `network.pretrained`."""
+
+    @model_validator(mode="after")
+    def _one_beginning(self) -> Self:
+        if self.initial is not None and self.network.pretrained is not None:
+            raise ValueError("initial and network.pretrained exclude each other: a run starts from one of them")
+        return self
+
+    def ineffective_fields(self) -> Iterator[str]:
+        yield from super().ineffective_fields()
+        default = CausalDataSettings.model_fields["vocab_size"].default
+        if self.network.pretrained is not None and self.data.vocab_size != default:
+            yield "data.vocab_size has no effect with network.pretrained"
 
     def sources(self) -> list[dict[str, str]]:
-        """Return the data of this run, and of the run that it starts from; raises the errors of `initial_run`."""
+        """Return the data of this run, and of what it starts from; raises the errors of `initial_run`."""
         own = super().sources()
         earlier = [] if self.initial is None else initial_run(self.initial).recipe().sources()
-        return [*own, *(each for each in earlier if each not in own)]
+        return [*own, *weight_sources(self.network.pretrained), *(each for each in earlier if each not in own)]
 
     @property
     def longest_piece(self) -> int:

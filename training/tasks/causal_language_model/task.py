@@ -21,9 +21,12 @@ from training.data.report import Expected, Texts
 from training.data.tokenization import build_causal_tokenizer, read_causal_tokenizer
 from training.data.window_batching import EncodedTexts, WindowBatch, WindowBatches
 from training.networks.causal_language_model import TransformerLanguageModel
-from training.networks.causal_transformer import CausalTransformer
+from training.networks.causal_transformer import CausalSettings, CausalTransformer
+from training.networks.lora import adapt, is_adapted
+from training.networks.pretrained_causal import CausalDescription, PretrainedCausal, read_pretrained
 from training.run import checkpoint
 from training.run.paths import RunPaths
+from training.softmax.mixture import parse_kernels
 from training.tasks.causal_language_model.bits import TextBits, bits_line
 from training.tasks.causal_language_model.reading import encoded_texts, text_parts
 from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
@@ -35,7 +38,7 @@ from training.tasks.language_model.reading import iterate_texts
 from training.tasks.registry import register
 from training.tasks.task import RunFiles, Task
 
-__all__ = ["CausalLanguageModelTask", "build_model"]
+__all__ = ["CausalLanguageModelTask", "build_model", "load_pretrained"]
 
 _MOST_GRAMS = 20_000_000
 """N-grams of the largest baseline, which take some GB and a minute."""
@@ -44,11 +47,49 @@ _MEASURED_AT_ONCE = 2000
 """Pieces of texts whose scores are held at a time while a bundle is measured."""
 
 
-def build_model(recipe: CausalLanguageModelRecipe, vocab_size: int) -> TransformerLanguageModel:
-    """Return the network and output layer of a recipe, with fresh parameters."""
-    network = CausalTransformer(recipe.network.of_vocabulary(vocab_size))
-    layer = recipe.output_layer.build(vocab_size, recipe.network.hidden_size)
-    return TransformerLanguageModel(network, layer, tied=recipe.network.tied)
+def build_model(recipe: CausalLanguageModelRecipe, settings: CausalSettings) -> TransformerLanguageModel:
+    """Return a network and the output layer of a recipe, with fresh parameters; those that do not learn are frozen.
+
+    The scores of a plain softmax have the bound of the pretrained network, if it has one.
+
+    Raises `ValueError` where no parameter learns.
+    """
+    given = recipe.network
+    plain = [each["name"] for each in parse_kernels(recipe.output_layer.kernels)] == ["lin"]
+    cap = settings.final_softcap if plain else None
+    layer = recipe.output_layer.build(settings.vocab_size, settings.hidden_size, softcap=cap)
+    model = TransformerLanguageModel(CausalTransformer(settings), layer, tied=given.tied)
+    if given.body == "lora":
+        adapt(model.network, given.lora_rank, given.lora_alpha)
+    elif given.body == "frozen":
+        model.network.requires_grad_(False)
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(
+            "network.body: frozen leaves nothing to train, since the projection matrix of the output layer is tied to "
+            "the tokens' vectors; take network.tied: false, or a mixture of kernels"
+        )
+    return model
+
+
+@torch.no_grad()
+def load_pretrained(model: TransformerLanguageModel, source: PretrainedCausal, *, tied: bool) -> None:
+    """Load the weights of a pretrained model; the projection matrices of all components start at its output matrix.
+
+    A kernel that changes new matrices, such as one with variances in them, does so unless they are the tokens' vectors,
+    too. A bias starts at 0.
+    """
+    missing, unexpected = model.network.load_state_dict(source.network.state_dict(), strict=False)
+    assert not unexpected
+    assert all(map(is_adapted, missing))
+    layer, matrix = model.output_layer, source.head.linear.weight
+    layer.weight.copy_(matrix)
+    own = [layer.weight]
+    if layer.untied == "full":
+        layer.other_weights.copy_(matrix)
+        own += layer.other_weights
+    for kernel, weight in zip(layer.components(), own if len(own) > 1 else own * layer.num_components, strict=True):
+        if not (tied and weight is layer.weight):
+            kernel.initialize(weight)
 
 
 @register("causal-language-model")
@@ -64,9 +105,16 @@ class CausalLanguageModelTask(Task[WindowBatch]):
     model: TransformerLanguageModel
 
     def __init__(
-        self, recipe: CausalLanguageModelRecipe, tokenizer: CausalTokenizer, data_dir: Path, device: torch.device
+        self,
+        recipe: CausalLanguageModelRecipe,
+        tokenizer: CausalTokenizer,
+        data_dir: Path,
+        device: torch.device,
+        settings: CausalSettings | None = None,
     ) -> None:
-        super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
+        """`settings` are those of a pretrained network; without them they are the recipe's, for the vocabulary."""
+        settings = settings or recipe.network.of_vocabulary(tokenizer.vocab_size)
+        super().__init__(recipe, data_dir, device, build_model(recipe, settings))
         self.tokenizer = tokenizer
         self.metric = self.metric_of(recipe)
         self._train_texts: EncodedTexts | None = None
@@ -84,9 +132,13 @@ class CausalLanguageModelTask(Task[WindowBatch]):
 
     @classmethod
     def prepare(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
+        if recipe.network.pretrained is not None:
+            found = read_pretrained(recipe.network.pretrained)
+            recipe.network.of_pretrained(found.description)
+            return {run.tokenizer: found.tokenizer.save, run.causal: found.description.save}
         tokenizer = cls.build_tokenizer(recipe, data_dir)
         if recipe.initial is not None:
-            _load_initial(build_model(recipe, tokenizer.vocab_size), recipe.initial)
+            _load_initial(build_model(recipe, recipe.network.of_vocabulary(tokenizer.vocab_size)), recipe.initial)
         return {run.tokenizer: tokenizer.save}
 
     @staticmethod
@@ -110,13 +162,21 @@ class CausalLanguageModelTask(Task[WindowBatch]):
 
     @classmethod
     def open(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
-        return cls(recipe, read_causal_tokenizer(run.tokenizer), data_dir, device)
+        if recipe.network.pretrained is None:
+            return cls(recipe, read_causal_tokenizer(run.tokenizer), data_dir, device)
+        found = CausalDescription.read(run.causal)
+        tokenizer = read_causal_tokenizer(run.tokenizer, found.special_tokens)
+        return cls(recipe, tokenizer, data_dir, device, recipe.network.of_pretrained(found))
 
     def initialize(self) -> None:
-        """Load the weights of the initial run; without one, start the bias at the logarithms of tokens' frequencies.
+        """Load the pretrained model or the initial run; without them, start the bias at the tokens' log-frequencies.
 
-        Raises `ValueError` where the initial run has another network or output layer.
+        Raises the errors of `read_pretrained`, and `ValueError` where the initial run has another network or output
+        layer.
         """
+        if (where := self.recipe.network.pretrained) is not None:
+            load_pretrained(self.model, read_pretrained(where), tied=self.recipe.network.tied)
+            return
         if self.recipe.initial is not None:
             _load_initial(self.model, self.recipe.initial)
             return
@@ -137,6 +197,7 @@ class CausalLanguageModelTask(Task[WindowBatch]):
             self.data_dir,
             self.tokenizer.encode,
             end_id=self.tokenizer.end_id,
+            start_id=self.tokenizer.start_id,
             longest=self.recipe.longest_piece,
         )
         if split == "train":
@@ -164,7 +225,7 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         """Return n-gram models of tokens with modified Kneser-Ney smoothing, of one token and of five."""
         if self.model.output_layer.has_zeros:
             return {}  # models with probabilities of 0 are selected by another metric
-        end_id, size = self.tokenizer.end_id, self.tokenizer.vocab_size
+        end_id, size = self.tokenizer.end_id, self.model.network.settings.vocab_size
 
         def metric(order: int) -> Callable[[str], float]:
             model = KneserNey(_whole_texts(self._encoded("train")), order=order, vocab_size=size, end_id=end_id)
@@ -244,7 +305,10 @@ class CausalLanguageModelTask(Task[WindowBatch]):
 
 def _load_initial(model: TransformerLanguageModel, initial: str) -> None:
     """Load the best weights of a run; raises the errors of `initial_run`, and `ValueError` for another network."""
-    weights = checkpoint.load(initial_run(initial).best, torch.device("cpu"))["model"]
+    run = initial_run(initial)
+    if run.causal.is_file():
+        raise ValueError(f"initial: {initial} started from a pretrained network; start from a run from scratch")
+    weights = checkpoint.load(run.best, torch.device("cpu"))["model"]
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:

@@ -158,7 +158,8 @@ def test_a_token_sees_nothing_behind_it(counting: Path) -> None:
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_vectors_are_tied_by_default(tied: bool) -> None:
-    model = build_model(_recipe(network={"tied": tied}), 280)
+    recipe = _recipe(network={"tied": tied})
+    model = build_model(recipe, recipe.network.of_vocabulary(280))
     assert (model.network.embedding.weight is model.output_layer.weight) == tied
 
 
