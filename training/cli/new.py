@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -25,12 +25,15 @@ from training.run.session import use_threads
 from training.search.time_trial import TimeTrial, time_trial
 from training.tasks.data_report import examine, has_report
 from training.tasks.registry import TASKS
+from training.tasks.task import Task
 from training.tasks.wrong_labels import likely_wrong
 
 __all__ = ["check", "new", "warn_of_data"]
 
-_KINDS = {task.kind: task for task in map(TASKS.__getitem__, TASKS.names()) if task.kind is not None}
-"""The tasks that recipes are made of, by what their models are called."""
+_KINDS = {(task.kind, task.network): task for task in map(TASKS.__getitem__, TASKS.names()) if task.kind is not None}
+"""The tasks that recipes are made of, by what their models are called, and the network where there are several."""
+_DEFAULT_NETWORKS = {kind: network for (kind, network), task in _KINDS.items() if task.default_network}
+"""The network of kinds of models that have several, where none is named."""
 _LOOKED_AT_BY_RUN = 50_000
 """Texts of a split that are looked at before a training begins."""
 _MARGIN = 0.95
@@ -45,6 +48,7 @@ def new(
     data_dir: Path = Path("data"),
     columns: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     languages: str | None = None,
+    network: str | None = None,
     minutes: float | None = None,
     from_scratch: bool = False,
     trial: bool = True,
@@ -65,6 +69,7 @@ def new(
         data_dir: Directory that the recipe's paths start at, for files within it; others get absolute paths.
         columns: Role of a column and its name in the file, such as label=kind; can be repeated.
         languages: Source and target language of a translator, such as de-en; they are detected without.
+        network: Network of a language model: lstm, of words, or transformer, of subword tokens.
         minutes: Choose the number of epochs so that the training ends within this time here.
         from_scratch: Start without a pretrained encoder or a bundled model.
         trial: Whether a few steps are timed to predict the time of the training.
@@ -90,7 +95,7 @@ def new(
         from_scratch=from_scratch,
         data_dir=data_dir,
     )
-    plan_for = _planner(kind, files, wishes)
+    plan_for = _planner(_task_of(kind, network), files, wishes)
     plan = _placed(plan_for(None, None), own_name, data_dir)
     recipe = parse_recipe(plan.content)
     _say("found", plan.found)
@@ -107,7 +112,8 @@ def new(
     for title, line in () if timed is None else (("expect", _expectation(timed)), ("time", _time_line(timed, recipe))):
         console.print(f"\n{title}: {line}")
         plan.found.append(f"{title.capitalize()}: {line}.")
-    head = f"Written by `softserve-train new {kind} {' '.join(files)}`; train it by `{command}`."
+    option = f" --network {network}" if network is not None else ""
+    head = f"Written by `softserve-train new {kind} {' '.join(files)}{option}`; train it by `{command}`."
     path.write_text(plan.document(head), encoding="utf-8")
     console.print(f"\nwrote {path}; train it by\n    {command}")
     return 0
@@ -193,13 +199,25 @@ def _is_strict(recipe: Recipe) -> bool:
     return bool(getattr(recipe.data, "strict", False))
 
 
-def _planner(kind: str, files: Sequence[str], wishes: Wishes) -> Callable[[int | None, int | None], Planned]:
+def _task_of(kind: str, network: str | None) -> type[Task[Any]]:
+    """Return the task that trains models of a kind; raises `ValueError` for a kind or a network that there is not."""
+    networks = [own for name, own in _KINDS if name == kind]
+    if not networks:
+        known = ", ".join(sorted({name for name, _ in _KINDS}))
+        raise ValueError(f"there are recipes for {known}, not for {kind!r}")
+    chosen = network or _DEFAULT_NETWORKS.get(kind)
+    if chosen not in networks:
+        others = ", ".join(sorted(name for name in networks if name is not None))
+        raise ValueError(f"--network: {f'{others} are possible' if others else f'{kind} has one network only'}")
+    return _KINDS[kind, chosen]
+
+
+def _planner(
+    task: type[Task[Any]], files: Sequence[str], wishes: Wishes
+) -> Callable[[int | None, int | None], Planned]:
     """Return the function that plans a recipe for a number of epochs and of updates an epoch, where they are known."""
-    if kind not in _KINDS:
-        raise ValueError(f"there are recipes for {', '.join(sorted(_KINDS))}, not for {kind!r}")
     if not files:
         raise ValueError("name the file or folder of your data")
-    task = _KINDS[kind]
     found = [inspect_file(Path(file)) for file in files]
     about = [line for each in found for line in each.lines()]
 

@@ -52,6 +52,10 @@ class Task(abc.ABC, Generic[BatchT]):
     """The plural noun for the rows of the output layer, such as `classes`."""
     kind: ClassVar[str | None] = None
     """The name of such models for `softserve-train new`, which makes recipes; None where it makes none."""
+    network: ClassVar[str | None] = None
+    """The name of its networks, where several tasks train models of one `kind`."""
+    default_network: ClassVar[bool] = False
+    """Whether recipes of the `kind` are of this task where no `network` is named."""
     single_process: ClassVar[str | None] = None
     """Why several processes cannot train a model of the task together; None if they can."""
 

@@ -126,3 +126,35 @@ def test_a_recipe_for_a_text_generator_is_trained_as_it_is(tmp_path: Path, monke
     assert trained.code == 0, trained.output
     assert "baseline first words of the source: dev ROUGE-L 100.000" in trained.output
     assert "baseline target of the most similar source: dev ROUGE-L" in trained.output
+
+
+def test_a_recipe_for_a_transformer_is_trained_and_exported_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = random.Random(0)
+    lines = [" ".join(generator.sample(WORDS, 6)) + "." for _ in range(200)]
+    (tmp_path / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    places = ("--data-dir", ".")
+    made = run_cli("new", "language-model", "text.txt", *places, "--network", "transformer", "--no-trial")
+    assert made.code == 0, made.output
+    written = (tmp_path / "text.yaml").read_text(encoding="utf-8")
+    assert "--network transformer" in written
+    assert yaml.safe_load(written)["task"] == "causal-language-model"
+    small = ("--set", "network.layers=1", "--set", "loop.max_steps=4")
+    trained = run_cli("run", "text.yaml", *places, *small)
+    assert trained.code == 0, trained.output
+    assert "dev bits_per_byte" in trained.output
+    exported = run_cli("export", "runs/text", *places, "--output", "models")
+    assert exported.code == 0, exported.output
+    manifest = json.loads((tmp_path / "models" / "text" / "1" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["task"] == "causal-language-model"
+
+
+def test_networks_are_chosen_for_kinds_that_have_several(mails: Path) -> None:
+    made = run_cli("new", "language-model", "data/mails.csv", "--no-trial", "--columns", "text=Anliegen")
+    assert made.code == 0, made.output
+    assert yaml.safe_load((mails / "mails.yaml").read_text(encoding="utf-8"))["task"] == "language-model"
+    wrong = run_cli("new", "language-model", "data/mails.csv", "--network", "gru", "--force")
+    assert "lstm, transformer are possible" in str(wrong.code)
+    assert "classifier has one network only" in str(_new("--network", "lstm", "--force").code)

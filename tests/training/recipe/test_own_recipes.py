@@ -14,6 +14,7 @@ from training.recipe.loading import parse_recipe
 from training.recipe.own.document import Planned
 from training.run.directory import RunDirectory
 from training.run.session import start_run
+from training.tasks.causal_language_model.own_recipe import plan_causal_language_model
 from training.tasks.image_classification.own_recipe import plan_image_classifier
 from training.tasks.language_model.own_recipe import is_running_text, plan_language_model
 from training.tasks.text_classification.own_recipe import plan_classifier
@@ -249,6 +250,38 @@ def test_sentences_are_no_stream(tmp_path: Path) -> None:
     lines = [f"{text}." for text in _texts(ENGLISH, 100)]
     assert _language_model(tmp_path / "text.txt", lines).content["data"]["context"] == "sentence"
     assert not is_running_text(lines[:5])
+
+
+def _transformer(path: Path, lines: list[str]) -> Planned:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return _valid(plan_causal_language_model(inspect_file(path), {}, epochs=None, epoch_steps=None))
+
+
+def test_transformers_of_short_lines_have_few_positions(tmp_path: Path) -> None:
+    """100 lines of 8 words have some 1,200 tokens, too few for more than the smallest vocabulary, of 512."""
+    content = _transformer(tmp_path / "text.txt", [f"{text}." for text in _texts(ENGLISH, 100)]).content
+    assert content["data"] | {"files": None} == {
+        "files": None,
+        "context": "sentence",
+        "vocab_size": 512,
+        "batch_tokens": content["data"]["batch_tokens"],
+    }
+    assert content["network"]["positions"] == 64
+    assert content["network"]["hidden_size"] == 64 * content["network"]["heads"] == 128
+    assert content["output_layer"] == {"kernels": "lin", "bias": True}
+    long = _transformer(tmp_path / "long.txt", [" ".join(_texts(ENGLISH, 8, seed=n)) + "." for n in range(40)]).content
+    assert (long["data"]["context"], long["network"]["positions"]) == ("stream", 256)
+
+
+def test_transformers_of_a_wrapped_book_read_a_stream_and_grow_with_it(tmp_path: Path) -> None:
+    lines = _texts([*ENGLISH, "Anna", "came."], 300)
+    book = _transformer(tmp_path / "book.txt", lines).content
+    assert book["data"]["context"] == "stream"
+    assert book["network"]["positions"] == 256 <= book["data"]["batch_tokens"]
+    larger = _transformer(tmp_path / "larger.txt", lines * 100).content
+    assert larger["data"]["vocab_size"] > book["data"]["vocab_size"]
+    assert larger["network"]["hidden_size"] == 256
+    assert larger["loop"]["epochs"] < book["loop"]["epochs"]
 
 
 def test_comments_say_why(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Shapes: `B` windows, `T` tokens.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +17,7 @@ from models.tasks.causal_language_model import CausalLanguageModel
 from models.tasks.causal_tokenizer import CausalTokenizer
 from training.data.batching import IGNORED
 from training.data.identity import Record
+from training.data.inspection import Inspected
 from training.data.report import Expected, Texts
 from training.data.tokenization import build_causal_tokenizer, read_causal_tokenizer
 from training.data.window_batching import EncodedTexts, WindowBatch, WindowBatches
@@ -24,10 +25,13 @@ from training.networks.causal_language_model import TransformerLanguageModel
 from training.networks.causal_transformer import CausalSettings, CausalTransformer
 from training.networks.lora import adapt, is_adapted
 from training.networks.pretrained_causal import CausalDescription, PretrainedCausal, read_pretrained
+from training.recipe.own.document import Planned, Wishes
+from training.recipe.own.sections import only_file
 from training.run import checkpoint
 from training.run.paths import RunPaths
 from training.softmax.mixture import parse_kernels
 from training.tasks.causal_language_model.bits import TextBits, bits_line
+from training.tasks.causal_language_model.own_recipe import plan_causal_language_model
 from training.tasks.causal_language_model.reading import encoded_texts, text_parts
 from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
 from training.tasks.evaluation import evaluate_examples
@@ -97,6 +101,8 @@ class CausalLanguageModelTask(Task[WindowBatch]):
     """Learns the next subword token at each position; is selected by bits per byte."""
 
     recipe_type = CausalLanguageModelRecipe
+    kind = "language-model"
+    network = "transformer"
     metric = "bits_per_byte"
     """Metric that models are selected by; that of a layer with probabilities of 0 has another name, see `metric_of`."""
     maximize = False
@@ -129,6 +135,12 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         if recipe.output_layer.alpha != 1.0:
             return "loss_bits_per_byte"
         return "bits_per_byte" if recipe.output_layer.sparse_k is None else "plain_softmax_bits_per_byte"
+
+    @classmethod
+    def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
+        return plan_causal_language_model(
+            only_file(files), wishes.columns, epochs=wishes.epochs, epoch_steps=wishes.epoch_steps
+        )
 
     @classmethod
     def prepare(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:

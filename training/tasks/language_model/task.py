@@ -56,6 +56,8 @@ class LanguageModelTask(Task[Batch]):
 
     recipe_type = LanguageModelRecipe
     kind = "language-model"
+    network = "lstm"
+    default_network = True
     metric = "perplexity"
     """Metric that models are selected by; that of a sparse layer has another name, see `evaluate`."""
     maximize = False
