@@ -100,7 +100,7 @@ def make_sentence_transformer(
     _write(
         directory / "modules.json",
         [
-            {"idx": place, "path": path, "type": f"sentence_transformers.{kind}"}
+            {"idx": place, "name": str(place), "path": path, "type": f"sentence_transformers.{kind}"}
             for place, (path, kind) in enumerate(kinds)
         ],
     )
