@@ -19,11 +19,12 @@ import tyro
 
 from benchmarks.timing import medians_of
 from models.store import load_bundle
+from models.tasks.text_regression import Regressor
 from tests.support.random_classifiers import make_classifier
 from tests.support.random_encoders import make_sentence_transformer
 from training.bundling.bundle import BundleSettings
 from training.importing.importer import ImportOptions, chosen_importer, write_imported
-from training.importing.samples import BUILT_IN
+from training.importing.samples import BUILT_IN, Samples, read_samples
 from training.importing.source import open_source
 
 __all__ = ["MODELS", "measure"]
@@ -72,60 +73,71 @@ MODELS: Mapping[str, Model] = {
 """Models by name."""
 
 
-def main(only: str | None = None, int8: bool = False) -> None:
+def main(only: str | None = None, int8: bool = False, directory: Path | None = None, texts: Path | None = None) -> None:
     """Print a row for each model.
 
     Args:
         only: Name of one model.
         int8: Quantize, and print what that costs.
+        directory: A directory with a model's own weights instead.
+        texts: A file with a text a line, for such a model: what is compared, and sets the ranges of int8.
     """
     columns = ["model", "parameters", "largest difference", "bundle (MB)", "bundle (ms)", "sentence-transformers (ms)"]
     columns += ["ratio", *(["int8: correlation, largest difference"] if int8 else [])]
     print("|", " | ".join(columns), "|")
     print("|", " | ".join("---" for _ in columns), "|")
+    samples = read_samples(texts)
+    if directory is not None:
+        print(measure(directory, samples, int8=int8))
+        return
     for name in MODELS if only is None else [only]:
-        print(measure(name, int8=int8), flush=True)
+        with tempfile.TemporaryDirectory() as temporary:
+            print(measure(_made(Path(temporary) / name, MODELS[name]), samples, int8=int8), flush=True)
 
 
-def measure(name: str, *, int8: bool) -> str:
-    """Make, import and time one model, and return its row of the table."""
-    model = MODELS[name]
-    ranks = model.architecture.endswith("ForSequenceClassification")
+def _made(path: Path, model: Model) -> Path:
+    if model.architecture.endswith("ForSequenceClassification"):
+        return make_classifier(path, model.architecture, labels=1, deviation=0.04, **model.config)
+    settings = {"max_seq_length": 512, "do_lower_case": False}
+    modules = {"settings": settings, "deviation": 0.04, **model.modules}
+    return make_sentence_transformer(path, model.architecture, **modules, **model.config)
+
+
+def measure(directory: Path, samples: Samples, *, int8: bool) -> str:
+    """Import, compare and time the model of a directory, and return its row of the table."""
     with tempfile.TemporaryDirectory() as temporary:
-        where = Path(temporary)
-        if ranks:
-            make_classifier(where / name, model.architecture, labels=1, deviation=0.04, **model.config)
-        else:
-            settings = {"max_seq_length": 512, "do_lower_case": False}
-            modules = {"settings": settings, "deviation": 0.04, **model.modules}
-            make_sentence_transformer(where / name, model.architecture, **modules, **model.config)
-        source = open_source(str(where / name))
-        importer = chosen_importer(source)(source, ImportOptions())
-        bundle = BundleSettings(name=name.lower(), version=1, description=name, licence="none", int8=int8)
-        imported = write_imported(importer, bundle, where / "out")
+        source = open_source(str(directory))
+        importer = chosen_importer(source)(source, ImportOptions(samples=samples))
+        name = source.default_name()
+        bundle = BundleSettings(name=name, version=1, description=name, licence="none", int8=int8)
+        imported = write_imported(importer, bundle, Path(temporary))
         del importer
         size = sum(file.stat().st_size for file in imported.path.iterdir()) / 1e6
         ours = load_bundle(imported.path)
-        parameters, theirs = _reranker(where / name) if ranks else _embedder(where / name)
+        ranks = isinstance(ours, Regressor)
+        parameters, theirs = _reranker(directory) if ranks else _embedder(directory)
         run: Callable[[list[str]], Any] = (
             (lambda texts: np.array([each.score for each in ours.rerank(texts[0], texts, truncate=True)]))
             if ranks
             else (lambda texts: ours.embed(texts, truncate=True))
         )
-        texts = _mixed_texts()
+        texts = _mixed_texts(samples)
         expected = theirs(texts)
         one = [run([texts[0], each])[1:] if ranks else run([each]) for each in texts]
         difference = max(float(np.abs(found - expected).max()) for found in (run(texts), np.concatenate(one)))
         same = [" ".join(each) for each in np.random.default_rng(1).choice(["the", "and", "a", "on"], (_TEXTS, _WORDS))]
         seconds = medians_of({"ours": lambda: run(same), "theirs": lambda: theirs(same)}, _RUNS)
     cost = "" if imported.int8 is None else f" {imported.int8.value:.4f}, {imported.int8.difference:.3f} |"
-    return (
-        f"| {name} | {parameters / 1e6:.0f} M | {difference:.1e} | {size:.0f} | {1000 * seconds['ours']:.0f} | "
-        f"{1000 * seconds['theirs']:.0f} | {seconds['theirs'] / seconds['ours']:.2f} |{cost}"
-    )
+    mine, other = 1000 * seconds["ours"], 1000 * seconds["theirs"]
+    cells = [directory.name, f"{parameters / 1e6:.0f} M", f"{difference:.1e}", f"{size:.0f}"]
+    cells += [f"{mine:.0f}", f"{other:.0f}", f"{other / mine:.2f}"]
+    return f"| {' | '.join(cells)} |{cost}"
 
 
-def _mixed_texts() -> list[str]:
+def _mixed_texts(samples: Samples) -> list[str]:
+    """Return texts of the samples, or where these are the built-in ones texts of 1 to 200 of their words."""
+    if samples.name:
+        return list(samples.texts[:: max(1, len(samples.texts) // _TEXTS)])
     words = " ".join(BUILT_IN).split()
     sizes = np.random.default_rng(0).integers(1, 200, _TEXTS)
     return [" ".join(words[place : place + size]) for place, size in enumerate(sizes.tolist())]

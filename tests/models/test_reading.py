@@ -336,10 +336,15 @@ def test_any_value_in_place_of_a_key_is_accepted_or_a_bundle_error(rewrite, cont
         assert isinstance(read_manifest(path), BundleManifest)
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", [key for key in KEYS if key != "softmax"])
 def test_no_key_may_be_left_out(rewrite, content, key):
     del content[key]
     assert problems_of(rewrite(content)) == (f"{key}: Field required",)
+
+
+def test_a_model_of_words_has_an_output_layer(rewrite, content):
+    del content["softmax"]
+    assert problems_of(rewrite(content)) == ("manifest.json: Value error, softmax is missing",)
 
 
 @pytest.mark.parametrize("key", CONFIG_KEYS)

@@ -83,11 +83,13 @@ def make_sentence_transformer(
     """
     make_encoder(directory, architecture, **config)
     kinds = [("", "models.Transformer"), ("1_Pooling", "models.Pooling")]
-    _write(directory / "1_Pooling" / "config.json", pooling or {"pooling_mode_mean_tokens": True})
-    generator, size = torch.Generator().manual_seed(1), 64
+    generator, size = torch.Generator().manual_seed(1), config.get("hidden_size", 64)
+    chosen = pooling or {"pooling_mode_mean_tokens": True}
+    _write(directory / "1_Pooling" / "config.json", {"word_embedding_dimension": size, **chosen})
     for place, outputs in enumerate(dense, 2):
         path = directory / f"{place}_Dense"
-        _write(path / "config.json", {"activation_function": "torch.nn.modules.activation.Tanh"})
+        sizes = {"in_features": size, "out_features": outputs, "bias": True}
+        _write(path / "config.json", {**sizes, "activation_function": "torch.nn.modules.activation.Tanh"})
         weights = {
             "linear.weight": 0.2 * torch.randn(outputs, size, generator=generator),
             "linear.bias": torch.randn(outputs, generator=generator),

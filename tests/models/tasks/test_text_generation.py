@@ -68,7 +68,7 @@ def test_odd_texts_are_answered(generator, text):
     ],
 )
 def test_punctuation_stands_where_people_write_it(store, text, spelt):
-    tokenizer = store.load("intents", threads=1)._tokenizer
+    tokenizer = store.load("intents", threads=1)._texts.tokenizer
     assert tokenizer.decode_batch(tokenizer.encode_batch([text])) == [spelt]
 
 

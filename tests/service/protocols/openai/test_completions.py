@@ -245,7 +245,7 @@ def test_what_is_refused(client):
     assert "result items" in refused(client, 400, prompt=["a"] * 500, n=2, max_tokens=900, logprobs=20)
     assert refused(client, 504, {"X-Request-Timeout-Ms": "1"}, prompt=["we had"] * 50, max_tokens=500)
     assert "X-Request-Timeout-Ms" in refused(client, 400, {"X-Request-Timeout-Ms": "x"}, prompt="a")
-    for path in ("/v1/chat/completions", "/v1/embeddings", "/v1/responses"):
+    for path in ("/v1/chat/completions", "/v1/responses"):
         answer = client.post(path, json={})
         assert answer.status_code == 404
         assert "/v1/completions" in answer.json()["error"]["message"]
