@@ -25,6 +25,7 @@ __all__ = [
     "OutOfScope",
     "Ranking",
     "classes_cells",
+    "read_label_file",
     "read_labels",
 ]
 
@@ -145,15 +146,21 @@ def classes_cells(found: Classified) -> tuple[object, ...]:
     return ("", "", outside) if best is None else (best.label, best.probability, outside)
 
 
-def read_labels(bundle: Path, config: ClassesConfig) -> list[str]:
-    """Return the labels of a classifier; raises `BundleError` where they are not those that the manifest describes."""
-    file, count = config.classes.file, config.classes.count
+def read_label_file(bundle: Path, file: str, count: int) -> list[str]:
+    """Return the lines of a file of labels; raises `BundleError` where they are not `count` different ones."""
     try:
         labels = (bundle / file).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
     except ValueError as error:
         raise BundleError(str(bundle), [f"{file} is not UTF-8: {error}"]) from error
     if len(labels) != count or len(set(labels)) != count:
         raise BundleError(str(bundle), [f"{file} does not have {count} different labels"])
+    return labels
+
+
+def read_labels(bundle: Path, config: ClassesConfig) -> list[str]:
+    """Return the labels of a classifier; raises `BundleError` where they are not those that the manifest describes."""
+    file, count = config.classes.file, config.classes.count
+    labels = read_label_file(bundle, file, count)
     unlisted = config.classes.unlisted
     if unlisted is None:
         return labels

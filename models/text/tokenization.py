@@ -229,6 +229,17 @@ class EncoderTokenizer(BundleTokenizer):
         """Return the ids of each text, without `[CLS]` and `[SEP]`."""
         return [self._as_text(each.ids) for each in self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
 
+    @native_errors()
+    def encode_with_spans(self, texts: Sequence[str]) -> list[tuple[list[int], list[Span]]]:
+        """Return the ids of each text, without `[CLS]` and `[SEP]`, and the characters of the text of each token."""
+        encodings = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return [(self._as_text(encoding.ids), encoding.offsets) for encoding in encodings]
+
+    @property
+    def marks_continuations(self) -> bool:
+        """Return whether the spelling of a token says that it continues a word, as `##` of WordPiece does."""
+        return bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without `[CLS]` and `[SEP]`."""
         return self.encode_several([text])[0]

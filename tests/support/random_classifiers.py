@@ -134,8 +134,12 @@ def make_classifier(
     deviation: float = 0.2,
     **config: Any,
 ) -> Path:
-    """Write a small model with random weights and return the directory; `config` replaces fields."""
-    build, names = TOKENIZERS[architecture]
+    """Write a small model with random weights and return the directory; `config` replaces fields.
+
+    One of token classification has the sizes and the tokenizer of the classifier of its kind, or else those of BERT.
+    """
+    kind = architecture.replace("ForTokenClassification", "ForSequenceClassification")
+    build, names = TOKENIZERS.get(kind, (_word_pieces, _BRACKETS))
     tokenizer = build()
     model_class = getattr(transformers, architecture)
     settings = {
@@ -150,7 +154,9 @@ def make_classifier(
     need("transformers").utils.logging.disable_progress_bar()
     with quiet():
         torch.manual_seed(0)
-        model = model_class(model_class.config_class(**{**settings, **SIZES[architecture], **config}))
+        model = model_class(
+            model_class.config_class(**{**settings, **SIZES.get(kind, {"intermediate_size": 64}), **config})
+        )
         randomize(model, deviation)
         model.save_pretrained(directory)
         save_tokenizer(directory, tokenizer, names, types=architecture.startswith(_TYPES))

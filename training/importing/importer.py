@@ -30,6 +30,7 @@ __all__ = [
     "ONNX",
     "REGRESSOR",
     "SEQUENCE_CLASSIFIER",
+    "TAGGER",
     "Agreement",
     "ImportOptions",
     "Importer",
@@ -45,6 +46,8 @@ ONNX = "ONNX"
 
 SEQUENCE_CLASSIFIER, REGRESSOR = "*ForSequenceClassification", "*ForSequenceClassification of one number"
 """The architectures of text classifiers, and of models that give a text or a pair of texts one number."""
+TAGGER = "*ForTokenClassification"
+"""The architecture of models that label the tokens of a text."""
 EMBEDDER = "*Model"
 """The architecture of text embeddings: of directories of sentence-transformers, and of encoders without a head."""
 
@@ -213,6 +216,8 @@ def chosen_importer(source: SourceDirectory) -> type[Importer]:
     except UnknownNameError as error:
         if name.endswith("ForSequenceClassification"):
             return ARCHITECTURES[REGRESSOR if _is_regression(config) else SEQUENCE_CLASSIFIER]
+        if name.endswith("ForTokenClassification"):
+            return ARCHITECTURES[TAGGER]
         if source.has(MODULES) or name.endswith(_ENCODERS):
             return ARCHITECTURES[EMBEDDER]
         instead = next((text for end, text in _INSTEAD.items() if name.endswith(end)), None)

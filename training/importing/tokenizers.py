@@ -14,7 +14,15 @@ from training.importing.errors import ImportRefused
 from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
-__all__ = ["TOKENIZER", "compare_pairs", "compare_tokens", "encoder_tokenizer", "read_tokenizer", "reference_tokenizer"]
+__all__ = [
+    "TOKENIZER",
+    "compare_pairs",
+    "compare_spans",
+    "compare_tokens",
+    "encoder_tokenizer",
+    "read_tokenizer",
+    "reference_tokenizer",
+]
 
 TOKENIZER = "tokenizer.json"
 
@@ -94,6 +102,16 @@ def compare_pairs(ours: EncoderTexts, reference: Any, pairs: Sequence[tuple[str,
     pairs = [pair for pair in pairs if all(_is_plain(text, reference) for text in pair)]
     found = [list(each.tokens) for each in ours.paired(pairs, truncate=False)]
     _compare([f"{first} | {second}" for first, second in pairs], found, reference, *zip(*pairs, strict=True))
+
+
+@native_errors()
+def compare_spans(ours: EncoderTokenizer, reference: Any, texts: Sequence[str]) -> None:
+    """Raise `ImportRefused` where the tokens of a text stand for other characters; see `compare_tokens`."""
+    texts = [text for text in texts if _is_plain(text, reference)]
+    encoded = reference(texts, truncation=False, verbose=False, return_offsets_mapping=True)["offset_mapping"]
+    for text, wanted, (_, spans) in zip(texts, encoded, ours.encode_with_spans(texts), strict=True):
+        if list(map(tuple, wanted[1:-1])) != list(spans):
+            raise ImportRefused(f"the tokens of {text[:80]!r} stand for other characters than in transformers")
 
 
 def _is_plain(text: str, reference: Any) -> bool:
