@@ -15,7 +15,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, FileName
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
-from models.operations.operation import Operation, Output
+from models.operations.operation import Operation, Output, Table
 from models.operations.tagging import Aggregation, TagParams, TagResult
 from models.tasks.labels import read_label_file
 from models.tasks.model import BatchFunction, Model, SinglePart
@@ -132,6 +132,10 @@ TAG = Operation["Tagger", str, TagParams, Tagging](
     record=TagResult,
     omits_null=True,
     cells=_cells,
+    table=Table(
+        columns=("label", "start", "end", "text", "score"),
+        rows=lambda found: [(each.label, each.start, each.end, each.text, each.score) for each in found.entities],
+    ),
     outputs=(
         Output(
             name="label", kind="text", several=True, values=lambda _, found: [each.label for each in found.entities]

@@ -54,7 +54,7 @@ class FileOptions:
     """File to write, by default standard output."""
     format: OutputFormat = "auto"
     """Format of the output: by default a table on a terminal, elsewhere tab-separated values, a line for each text. CSV
-    is for score, with a header and a row for each word or token."""
+    is for score and tag, with a header and a row for each word, token or entity."""
     resume: bool = False
     """Go on after the complete lines that --output has."""
     truncate: bool = False

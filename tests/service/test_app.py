@@ -95,6 +95,7 @@ def test_the_openapi_document_is_whole(client):
             "translate",
             "generate-text",
             "classify",
+            "tag",
             "models",
             "models/{name}",
         )

@@ -14,8 +14,10 @@ from models.backend import Array
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
 from models.operations.encoding import EmbedParams
 from models.operations.generation import GenerateParams
+from models.operations.tagging import Aggregation, TagParams
 from models.operations.validation import errors_of
 from models.tasks.text_generation import GENERATE, Generation
+from models.tasks.token_classification import TAG, Tagging
 from service.engine.client import Job, Outcome
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.engine.served_models import NotReady, ServedModels
@@ -74,6 +76,12 @@ def _one_or_several(value: object) -> object:
     return _TEXTS.validate_python(value)
 
 
+class TokenClassificationParameters(Parameters):
+    aggregation_strategy: Aggregation = "simple"
+    ignore_labels: list[str] = Field(["O"], max_length=1000)
+    stride: Annotated[int, Field(ge=0)] | None = None
+
+
 class InferenceFields(Fields):
     inputs: Annotated[Any, PlainValidator(_one_or_several)]
     """A text, a list of texts, or a `SentenceSimilarity`."""
@@ -108,7 +116,13 @@ async def infer(request: Request) -> Response:
     found, shown = await _TASKS[operation](request, served, fields)
     if isinstance(fields.inputs, SentenceSimilarity):
         return await json_response(request, lambda: _cosines([each.vector for each in found.results]), found.items)
-    return await json_response(request, lambda: [shown(each) for each in found.results], found.items)
+    alone = operation in _ALONE and isinstance(fields.inputs, str)
+
+    def content() -> object:
+        results = [shown(each) for each in found.results]
+        return results[0] if alone else results
+
+    return await json_response(request, content, found.items)
 
 
 def _find(request: Request) -> ServedModel:
@@ -205,12 +219,39 @@ def _cosines(vectors: Sequence[Array]) -> list[float]:
     return found
 
 
+async def _tag(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
+    parameters = fields.checked(TokenClassificationParameters)
+    key = "entity" if parameters.aggregation_strategy == "none" else "entity_group"
+
+    def shown(found: Tagging) -> object:
+        return [
+            {key: each.label, "score": each.score, "word": each.text, "start": each.start, "end": each.end}
+            for each in found.entities
+        ]
+
+    job = Job(
+        operation=TAG,
+        inputs=fields.texts(),
+        params=TagParams(
+            aggregation=parameters.aggregation_strategy,
+            ignore_labels=parameters.ignore_labels,
+            overlap=parameters.stride,
+        ),
+        model=names_of(served.key)[1],
+        caller=caller_of(request),
+    )
+    return await engine_of(request).run(job), shown
+
+
 _TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[_Answered]]] = {
     "classify": _classify,
     "translate": _translate,
     "generate": _generate,
     "embed": _embed,
+    "tag": _tag,
 }
+_ALONE = frozenset({"tag"})
+"""Operations whose answer to a single text is that text's list, not a list of one."""
 
 
 async def health(request: Request) -> Response:

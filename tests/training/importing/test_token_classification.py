@@ -14,18 +14,13 @@ from models.errors import QueryError, TextTooLongError
 from models.reading import validate
 from models.store import load_bundle
 from models.tasks.token_classification import Tagger, Tagging
+from tests.support.tagger_bundle import LABELS
 from tests.training.importing.conftest import Import, Source, import_directory, set_config
 from training.importing.encoder_graph import EncoderModule
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
 from training.importing.samples import Samples
 
-LABELS = (
-    "O",
-    *(f"{place}-{kind}" for kind in ("PER", "LOC", "ORG", "DATE", "VERB") for place in "BI"),
-    "MISC",
-    "x-MISC",
-)
 FIELDS = {"id2label": dict(enumerate(LABELS)), "num_hidden_layers": 1}
 ARCHITECTURES = (
     "BertForTokenClassification",
