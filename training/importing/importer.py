@@ -21,13 +21,14 @@ from training.bundling.model_card import Card, imported_card
 from training.bundling.verify import TOLERANCE, check_device_graphs
 from training.importing.errors import ImportRefused
 from training.importing.samples import BUILT_IN_SAMPLES, Samples
-from training.importing.source import MODULES, SourceDirectory
+from training.importing.source import CONFIG, MODULES, SourceDirectory
 from training.run.directory import git_revision
 
 __all__ = [
     "ARCHITECTURES",
     "EMBEDDER",
     "ONNX",
+    "ONNX_TAGGER",
     "REGRESSOR",
     "SEQUENCE_CLASSIFIER",
     "TAGGER",
@@ -40,8 +41,8 @@ __all__ = [
     "write_imported",
 ]
 
-ONNX = "ONNX"
-"""The architecture of a source that is an ONNX file."""
+ONNX, ONNX_TAGGER = "ONNX", "ONNX of token classification"
+"""The architectures of sources that are ONNX files: of text classifiers, and of models that label tokens."""
 
 
 SEQUENCE_CLASSIFIER, REGRESSOR = "*ForSequenceClassification", "*ForSequenceClassification of one number"
@@ -55,6 +56,7 @@ _OF_CAUSAL_MODELS = (
     "of causal language models GPT2LMHeadModel, and LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
     "Qwen3ForCausalLM, GPTNeoXForCausalLM, Gemma2ForCausalLM and Gemma3ForCausalLM can be"
 )
+_OF_TOKENS = "ForTokenClassification"
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining")
 """Ends of the names of encoders without a head that the service could use."""
 _INSTEAD = {
@@ -209,19 +211,25 @@ def chosen_importer(source: SourceDirectory) -> type[Importer]:
     Raises `ImportRefused` for other architectures.
     """
     if source.onnx:
-        return ARCHITECTURES[ONNX]
+        return ARCHITECTURES[ONNX_TAGGER if _names_tokens(source) else ONNX]
     name, config = source.architecture, source.config
     try:
         return ARCHITECTURES[name]
     except UnknownNameError as error:
         if name.endswith("ForSequenceClassification"):
             return ARCHITECTURES[REGRESSOR if _is_regression(config) else SEQUENCE_CLASSIFIER]
-        if name.endswith("ForTokenClassification"):
+        if name.endswith(_OF_TOKENS):
             return ARCHITECTURES[TAGGER]
         if source.has(MODULES) or name.endswith(_ENCODERS):
             return ARCHITECTURES[EMBEDDER]
         instead = next((text for end, text in _INSTEAD.items() if name.endswith(end)), None)
         raise ImportRefused(f"{name} cannot be imported: {instead}" if instead else str(error)) from error
+
+
+def _names_tokens(source: SourceDirectory) -> bool:
+    """Return whether the configuration of an ONNX file names a class for token classification."""
+    named = source.json(CONFIG, optional=True).get("architectures")
+    return isinstance(named, list) and any(str(each).endswith(_OF_TOKENS) for each in named)
 
 
 def _is_regression(config: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ The graph takes `input_ids`, and may take `attention_mask` and `token_type_ids`,
 Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from training.importing.importer import ONNX, ImportOptions, register
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import encoder_tokenizer, read_tokenizer
 
-__all__ = ["OnnxClassifierImporter"]
+__all__ = ["OnnxClassifierImporter", "OriginalGraph", "network_sizes", "read_graph", "stated_tokens", "wrapped"]
 
 _IDS, _MASK, _SEGMENTS, _LOGITS = "input_ids", "attention_mask", "token_type_ids", "logits"
 _MAX_TOKENS = 512
@@ -36,6 +36,7 @@ _PREFIX = "original/"
 """Before all names of the given graph, so that none is that of another node."""
 _INTEGERS = {TensorProto.INT64: np.int64, TensorProto.INT32: np.int32}
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
+_OF_TOKENS = f"; of a model that labels tokens, architectures in {CONFIG} must name a class ...ForTokenClassification"
 _SIZES = {
     "hidden_size": ("hidden_size", "dim"),
     "inner_size": ("intermediate_size", "hidden_dim"),
@@ -54,11 +55,10 @@ class OnnxClassifierImporter(ClassifierImporter):
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
-        assert source.onnx is not None
         self.tokenizer, self.special = encoder_tokenizer(read_tokenizer(source))
         self._config = source.json(CONFIG, optional=True)
-        self._original = _Original(_loaded(source, source.onnx))
-        self.max_tokens = options.max_tokens or self._stated_tokens(source)
+        self._original = OriginalGraph(read_graph(source))
+        self.max_tokens = options.max_tokens or stated_tokens(source)
         if self.max_tokens < 3:
             raise ImportRefused(f"--max-tokens must be at least 3, not {self.max_tokens}")
         self.pairs = pairs_of(read_tokenizer(source), self.special, segments=_SEGMENTS in self._original.inputs)
@@ -70,15 +70,6 @@ class OnnxClassifierImporter(ClassifierImporter):
         if len(self.labels) != count:
             raise ImportRefused(f"the graph has {count} classes, id2label in {CONFIG} has {len(self.labels)}")
 
-    def _stated_tokens(self, source: SourceDirectory) -> int:
-        """Return the longest text that configuration or tokenizer state."""
-        positions, padding = self._config.get("max_position_embeddings"), self._config.get("pad_token_id")
-        if isinstance(positions, int) and "roberta" in str(self._config.get("model_type")) and isinstance(padding, int):
-            positions -= padding + 1
-        length = source.json("tokenizer_config.json", optional=True).get("model_max_length")
-        stated = [each for each in (positions, length) if isinstance(each, int) and 3 <= each <= 1 << 17]
-        return min(stated, default=_MAX_TOKENS)
-
     def _is_multi_label(self, count: int) -> bool:
         kind = self._config.get("problem_type")
         if count < 2 or kind == "regression":
@@ -89,18 +80,14 @@ class OnnxClassifierImporter(ClassifierImporter):
         return kind == "multi_label_classification"
 
     def network(self) -> Mapping[str, object]:
-        sizes = {}
-        for size, names in _SIZES.items():
-            value = next((self._config[name] for name in names if name in self._config), None)
-            sizes[size] = value if isinstance(value, int) and value > 0 else None
-        return {"architecture": ONNX, **sizes, "positions": self.max_tokens}
+        return {"architecture": ONNX, **network_sizes(self._config), "positions": self.max_tokens}
 
     def network_line(self) -> str:
-        inputs = ", ".join(f"`{name}`" for name in self._original.inputs)
-        return f"an ONNX graph with the inputs {inputs}, unchanged"
+        return self._original.line
 
     def graphs(self) -> Mapping[str, BundleGraph]:
-        return {"classify": BundleGraph(self.contract, _wrapped(self._original, self.contract, self.independent))}
+        nodes = _nodes_after(independent=self.independent)
+        return {"classify": BundleGraph(self.contract, wrapped(self._original, self.contract, nodes))}
 
     def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
         scores = self._original.logits(text)
@@ -109,11 +96,32 @@ class OnnxClassifierImporter(ClassifierImporter):
         return found
 
 
-class _Original:
+def stated_tokens(source: SourceDirectory) -> int:
+    """Return the longest text that configuration or tokenizer state."""
+    config = source.json(CONFIG, optional=True)
+    positions, padding = config.get("max_position_embeddings"), config.get("pad_token_id")
+    if isinstance(positions, int) and "roberta" in str(config.get("model_type")) and isinstance(padding, int):
+        positions -= padding + 1
+    length = source.json("tokenizer_config.json", optional=True).get("model_max_length")
+    stated = [each for each in (positions, length) if isinstance(each, int) and 3 <= each <= 1 << 17]
+    return min(stated, default=_MAX_TOKENS)
+
+
+def network_sizes(config: Mapping[str, Any]) -> Mapping[str, int | None]:
+    """Return the sizes of the encoder that a configuration states."""
+    sizes = {}
+    for size, names in _SIZES.items():
+        value = next((config[name] for name in names if name in config), None)
+        sizes[size] = value if isinstance(value, int) and value > 0 else None
+    return sizes
+
+
+class OriginalGraph:
     """The given graph, checked; runs one text at a time."""
 
-    def __init__(self, model: onnx.ModelProto) -> None:
-        self.model = model
+    def __init__(self, model: onnx.ModelProto, scores: Sequence[str] = ("texts", "classes")) -> None:
+        """`scores` are the dimensions of the scores that the graph gives. Raises `ImportRefused`."""
+        self.model, self._scores = model, scores
         weights = {tensor.name for tensor in model.graph.initializer}
         self.inputs = {each.name: each.type.tensor_type for each in model.graph.input if each.name not in weights}
         self._check_inputs()
@@ -144,12 +152,20 @@ class _Original:
         name = _LOGITS if _LOGITS in outputs else next(iter(outputs), "")
         if name != _LOGITS and len(outputs) != 1:
             raise ImportRefused(f"the graph has the outputs {', '.join(outputs)}, none of them {_LOGITS}")
-        if outputs[name].elem_type not in _FLOATS or len(outputs[name].shape.dim) != 2:
-            raise ImportRefused(f"output {name} must be a matrix of scores, [texts, classes]")
+        if outputs[name].elem_type not in _FLOATS or len(outputs[name].shape.dim) != len(self._scores):
+            form = "a matrix of scores" if len(self._scores) == 2 else "scores"
+            hint = "" if len(outputs[name].shape.dim) != 3 else _OF_TOKENS
+            raise ImportRefused(f"output {name} must be {form}, [{', '.join(self._scores)}]{hint}")
         return name
 
+    @property
+    def line(self) -> str:
+        """A line of the model card."""
+        inputs = ", ".join(f"`{name}`" for name in self.inputs)
+        return f"an ONNX graph with the inputs {inputs}, unchanged"
+
     def logits(self, text: EncodedText) -> NDArray[np.float32]:
-        """Return the scores `[C]` of a text, or of a pair; raises `ImportRefused` where the graph fails."""
+        """Return the scores of a text, `[C]` or `[T, C]`, or of a pair; raises `ImportRefused` where it fails."""
         tokens = text.tokens
         segments = np.arange(len(tokens))[None] >= text.second
         values = {_IDS: np.array([tokens]), _MASK: np.ones((1, len(tokens))), _SEGMENTS: segments}
@@ -165,8 +181,10 @@ class _Original:
         return scores
 
 
-def _loaded(source: SourceDirectory, name: str) -> onnx.ModelProto:
-    """Return the model with all its weights in memory; raises `ImportRefused`."""
+def read_graph(source: SourceDirectory) -> onnx.ModelProto:
+    """Return the model of an ONNX file with all its weights in memory; raises `ImportRefused`."""
+    name = source.onnx
+    assert name is not None
     try:
         model = onnx.load(source.file(name), load_external_data=False)
         for file in sorted(_external_files(model)):
@@ -191,22 +209,24 @@ def _external_files(model: onnx.ModelProto) -> Iterator[str]:
             yield ExternalDataInfo(tensor).location
 
 
-def _wrapped(original: _Original, contract: Graph, independent: bool) -> onnx.ModelProto:
-    """Return the graph with the inputs and outputs of a contract: tokens, lengths and k, and the top-k classes."""
+def wrapped(original: OriginalGraph, contract: Graph, after: Sequence[onnx.NodeProto]) -> onnx.ModelProto:
+    """Return the graph with the inputs and outputs of a contract; nodes `after` it make the outputs of `scores`."""
     model = onnx.compose.add_prefix(original.model, _PREFIX)
     graph = model.graph
     segments = any(each.name == "second" for each in contract.inputs)
     nodes = [
         *_nodes_before(original, segments),
         *graph.node,
-        *_nodes_after(_PREFIX + original.output, independent=independent),
+        helper.make_node("Cast", [_PREFIX + original.output], ["scores"], to=TensorProto.FLOAT),
+        *after,
     ]
     del graph.node[:], graph.input[:], graph.output[:]
     graph.node.extend(nodes)
     for tensors, values in ((contract.inputs, graph.input), (contract.outputs, graph.output)):
         kinds = {"int64": TensorProto.INT64, "float32": TensorProto.FLOAT}
         values.extend(helper.make_tensor_value_info(each.name, kinds[each.dtype], each.shape) for each in tensors)
-    for name, value in _CONSTANTS.items():
+    used = {name for node in nodes for name in node.input}
+    for name, value in ((name, _CONSTANTS[name]) for name in _CONSTANTS if name in used):
         graph.initializer.append(numpy_helper.from_array(np.array(value, np.int64), name))
     return model
 
@@ -214,7 +234,7 @@ def _wrapped(original: _Original, contract: Graph, independent: bool) -> onnx.Mo
 _CONSTANTS: Mapping[str, int | list[int]] = {"zero": 0, "one": 1, "last_axis": [1], "first_axis": [0]}
 
 
-def _nodes_before(original: _Original, segments: bool) -> list[onnx.NodeProto]:
+def _nodes_before(original: OriginalGraph, segments: bool) -> list[onnx.NodeProto]:
     """Return nodes that make the inputs of the graph from tokens `[B, T]`, lengths `[B]`, and with `segments` the
     places of second texts `[B]`.
     """
@@ -239,8 +259,8 @@ def _nodes_before(original: _Original, segments: bool) -> list[onnx.NodeProto]:
     ]
 
 
-def _nodes_after(logits: str, *, independent: bool) -> list[onnx.NodeProto]:
-    """Return nodes that choose the k best of logits `[B, C]`."""
+def _nodes_after(*, independent: bool) -> list[onnx.NodeProto]:
+    """Return nodes that choose the k best of scores `[B, C]`."""
     if independent:  # log sigmoid(x) = -log(1 + exp(-x))
         normalized = [
             helper.make_node("Neg", ["scores"], ["negative"]),
@@ -250,7 +270,6 @@ def _nodes_after(logits: str, *, independent: bool) -> list[onnx.NodeProto]:
     else:
         normalized = [helper.make_node("LogSoftmax", ["scores"], ["normalized"], axis=-1)]
     return [
-        helper.make_node("Cast", [logits], ["scores"], to=TensorProto.FLOAT),
         *normalized,
         helper.make_node("Unsqueeze", ["k", "first_axis"], ["count"]),
         helper.make_node("TopK", ["normalized", "count"], ["log_probabilities", "classes"], axis=-1),
