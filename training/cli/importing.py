@@ -32,10 +32,10 @@ def import_model(
 ) -> int:
     """Writes a bundle from a Hugging Face model directory or an ONNX text classifier, compared with the original.
 
-    Imported are encoders of transformers with classes (of texts and of pairs), with one number (rerankers, regression),
-    and of sentence-transformers (embeddings); causal language models; and MarianMT translation models (opus-mt): with
-    weights in safetensors or pytorch_model.bin. ONNX files of text classifiers need a tokenizer.json in their
-    directory. No code of a directory is run.
+    Imported are encoders of transformers with classes (of texts, of pairs, and of tokens), with one number (rerankers,
+    regression), and of sentence-transformers (embeddings); causal language models; and MarianMT translation models
+    (opus-mt): with weights in safetensors or pytorch_model.bin. ONNX files of classifiers of texts or tokens need a
+    tokenizer.json in their directory. No code of a directory is run.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.

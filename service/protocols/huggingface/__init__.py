@@ -60,6 +60,12 @@ class GenerationParameters(Parameters):
     return_full_text: Literal[False] = False
 
 
+class TokenClassificationParameters(Parameters):
+    aggregation_strategy: Aggregation = "simple"
+    ignore_labels: list[str] = Field(["O"], max_length=1000)
+    stride: Annotated[int, Field(ge=0)] | None = None
+
+
 class SentenceSimilarity(Parameters):
     source_sentence: Text
     sentences: list[Text]
@@ -74,12 +80,6 @@ def _one_or_several(value: object) -> object:
     if isinstance(value, dict):
         return _SIMILARITY.validate_python(value)
     return _TEXTS.validate_python(value)
-
-
-class TokenClassificationParameters(Parameters):
-    aggregation_strategy: Aggregation = "simple"
-    ignore_labels: list[str] = Field(["O"], max_length=1000)
-    stride: Annotated[int, Field(ge=0)] | None = None
 
 
 class InferenceFields(Fields):
