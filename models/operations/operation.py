@@ -182,6 +182,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     tokens: "TokenForm[ModelT, Any, ResultT] | None" = None
     examples: tuple[Mapping[str, object], ...] = ()
     """Inputs and parameters of example requests."""
+    needed: tuple[str, ...] = ()
+    """Parameters without which queries are refused; the first example has them."""
 
     @property
     def last_part(self) -> str:

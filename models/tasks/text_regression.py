@@ -94,9 +94,10 @@ RERANK = Operation["Regressor", str, RerankParams, Regression](
     examples=(
         {
             "query": "how do I reset my password?",
-            "text": ['Choose "Forgot password" on the login page.', "Our office is open from 9 to 5."],
+            "text": ["Choose Forgot password on the login page.", "Our office is open from 9 to 5."],
         },
     ),
+    needed=("query",),
 )
 
 REGRESS = Operation["Regressor", str, RegressParams, Regression](

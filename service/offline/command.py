@@ -110,9 +110,18 @@ def _described(operation: AnyOperation) -> str:
     name, example = operation.name, _example(operation)
     if operation.input != "text":
         return f"{operation.summary}\n\nsoftserve {name} {example}"
-    return (
-        f"{operation.summary}\n\nsoftserve {name} texts.txt --output results.jsonl; softserve {name} --text {example}"
-    )
+    command = f"softserve {name}{_needed(operation)}"
+    return f"{operation.summary}\n\n{command} texts.txt --output results.jsonl; {command} --text {example}"
+
+
+def _needed(operation: AnyOperation) -> str:
+    """Return the options without which the command is refused, with the values of the first example."""
+    found = ""
+    for name in operation.needed:
+        value = operation.examples[0][name]
+        values = value if isinstance(value, (list, tuple)) else [value]
+        found += f" --{name.replace('_', '-')} " + " ".join(f'"{each}"' for each in values)
+    return found
 
 
 def _example(operation: AnyOperation) -> str:
