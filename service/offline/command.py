@@ -110,8 +110,9 @@ def _described(operation: AnyOperation) -> str:
     name, example = operation.name, _example(operation)
     if operation.input != "text":
         return f"{operation.summary}\n\nsoftserve {name} {example}"
-    command = f"softserve {name}{_needed(operation)}"
-    return f"{operation.summary}\n\n{command} texts.txt --output results.jsonl; {command} --text {example}"
+    options = _needed(operation)
+    file = f"softserve {name} texts.txt{options} --output results.jsonl"
+    return f"{operation.summary}\n\n{file}; softserve {name}{options} --text {example}"
 
 
 def _needed(operation: AnyOperation) -> str:
