@@ -47,7 +47,7 @@ def import_model(
         description: Line that describes the model.
         texts: File of sample texts, one a line, such as the model will get: they are compared with the original, and
             set the ranges of int8. Some texts are built in.
-        max_tokens: Longest text in tokens; by default the longest that the model can read.
+        max_tokens: Longest text in tokens; by default the longest that the model can read, 2,048 at most.
         languages: Source and target language of a translation model, such as de-en.
         pooling: How hidden states of an encoder without modules.json become a vector: it is imported as a model of
             embeddings.

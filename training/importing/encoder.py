@@ -37,6 +37,8 @@ __all__ = ["Encoder", "calibration_batches", "encoder_config", "encoder_tensors"
 
 _MORE_PARAMETERS = 1.05
 """How many times more parameters a configuration may describe than the weights have."""
+_DEFAULT_TOKENS = 2048
+"""Longest text by default, in tokens, where the network has more positions: attention takes the square of memory."""
 _LONGEST = 512
 """Longest text where neither the configuration nor the tokenizer says how long texts may be."""
 _CALIBRATION_BATCH = 32
@@ -113,7 +115,7 @@ class Encoder:
         positions, stated = getattr(self.config, "max_position_embeddings", None), self.reference_tokenizer
         both = (positions, stated.model_max_length)
         sizes = [each for each in both if isinstance(each, int) and 3 <= each <= 1 << 17]
-        longest = wanted or min(sizes, default=_LONGEST)
+        longest = wanted or min(_DEFAULT_TOKENS, *sizes, *([] if sizes else [_LONGEST]))
         padding = getattr(self.config, "pad_token_id", None)
         offset = padding + 1 if isinstance(padding, int) else 0  # of positions that are numbered after the padding's
         for each in [longest] if wanted else [longest, longest - offset]:
@@ -277,7 +279,7 @@ def _sizes(config: Any) -> _Sizes:
 def _max_tokens(positions: int, stated: object, wanted: int | None) -> int:
     if wanted is not None and not 2 < wanted <= positions:
         raise ImportRefused(f"--max-tokens must be from 3 to {positions}, the positions of the model, not {wanted}")
-    return wanted or min(positions, stated if isinstance(stated, int) and stated > 2 else positions)
+    return wanted or min(positions, _DEFAULT_TOKENS, stated if isinstance(stated, int) and stated > 2 else positions)
 
 
 def _checked_class(source: SourceDirectory) -> Any:
