@@ -14,7 +14,7 @@ from pydantic import Field
 from models.backend import Array, Backend
 from models.bundle.contract import Contract, FileName
 from models.bundle.manifest import AnyManifest, BundleManifest
-from models.errors import QueryError
+from models.errors import BundleError, QueryError
 from models.operations.operation import Operation, Output, Table
 from models.operations.tagging import Aggregation, TagParams, TagResult
 from models.tasks.labels import read_label_file
@@ -186,6 +186,10 @@ class Tagger(Model[TaggerConfig]):
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         tokenizer = load_tokenizer(EncoderTokenizer, path, manifest.config)
         labels: TokenLabels = manifest.config.labels
+        shapes = {each.name: tuple(each.shape) for each in manifest.graphs["tag"].outputs}
+        if shapes.get("log_probabilities", ())[2:] != (labels.count,):
+            problem = f"the graph tag does not give log_probabilities of {labels.count} labels for each token"
+            raise BundleError(str(path), [problem])
         return cls(manifest, tokenizer, read_label_file(path, labels.file, labels.count), backend)
 
     def tag(

@@ -96,6 +96,9 @@ def test_the_openapi_document_is_whole(client):
             "generate-text",
             "classify",
             "tag",
+            "embed",
+            "rerank",
+            "regress",
             "models",
             "models/{name}",
         )

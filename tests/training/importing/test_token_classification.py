@@ -1,5 +1,7 @@
 """Tests of imported models of token classification: their entities are those of transformers' pipeline."""
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,8 @@ import torch
 import transformers
 from tokenizers import processors
 
-from models.errors import QueryError, TextTooLongError
-from models.reading import validate
+from models.errors import BundleError, QueryError, TextTooLongError
+from models.reading import sha256_of, validate
 from models.store import load_bundle
 from models.tasks.token_classification import Tagger, Tagging
 from tests.support.tagger_bundle import LABELS
@@ -155,6 +157,18 @@ def test_texts_without_entities(imported: Import) -> None:
     (some,) = ours.tag([TEXTS[0][:30]], "none", min_score=scores[1])
     assert [each.score for each in some.entities] == [each.score for each in every.entities if each.score >= scores[1]]
     assert len(some.entities) == len(scores) - 1
+
+
+def test_a_bundle_of_other_labels_is_refused(imported: Import, tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(imported(ARCHITECTURES[0], **fields(ARCHITECTURES[0])).path, tmp_path / "it" / "1"))
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
+    labels = "".join(f"{label}\n" for label in LABELS[1:])
+    (bundle / "labels.txt").write_text(labels, encoding="utf-8")
+    manifest["config"]["labels"]["count"] -= 1
+    manifest["files"]["labels.txt"] = sha256_of(bundle / "labels.txt")
+    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(BundleError, match="does not give log_probabilities of 12 labels for each token"):
+        load_bundle(bundle)
 
 
 def test_int8(source: Source, tmp_path: Path) -> None:
