@@ -3,8 +3,8 @@
     pip install "softserve[import]"
     python -m benchmarks.tagging sentences.txt
 
-The network is DistilBERT (66 M parameters) with 9 labels and the tokenizer of the bundled classifier (WordPiece, 30,522 tokens);
-`--directory` takes a model with weights of its own. Compared are the entities of each text of a file, by each
+The network is DistilBERT (66 M parameters) with 9 labels and the tokenizer of the bundled classifier (WordPiece, 30,522
+tokens); `--directory` takes a model with weights of its own. Compared are the entities of each text of a file, by each
 aggregation: texts whose labels and places are all equal, and the largest difference of a probability in these. Speed is
 that of the whole way from texts to entities on all cores, medians of interleaved runs: the library, and the pipeline
 with each batch size.
@@ -70,8 +70,9 @@ def main(texts: Path, /, directory: Path | None = None, most: int = 40, int8: bo
 def make_directory(path: Path) -> Path:
     """Write a directory with random weights, and return it."""
     fields: dict[str, Any] = {**_SIZES, "vocab_size": 30522, "max_position_embeddings": 512}
-    labels = {"id2label": dict(enumerate(_LABELS))}
-    make_classifier(path, "DistilBertForTokenClassification", deviation=0.08, **fields, **labels)
+    make_classifier(
+        path, "DistilBertForTokenClassification", deviation=0.08, **fields, id2label=dict(enumerate(_LABELS))
+    )
     (bundle,) = (BUNDLED / "intents").iterdir()
     shutil.copy(bundle / "tokenizer.json", path / "tokenizer.json")
     return path
