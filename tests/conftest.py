@@ -26,6 +26,7 @@ _SLOW = (
     "service/web/test_playground.py",
     "training/tasks/text_generation/test_export.py",
     "training/importing/test_classification.py",
+    "training/importing/test_token_classification.py",
     "training/tasks/translation/test_task.py",
     "training/cli/test_cli_translation.py",
     "training/softmax/test_loss.py",
@@ -124,6 +125,7 @@ _SLOW = (
     "training/search/tables/test_command.py",
     "training/search/tables/test_runner.py",
     "service/protocols/open_inference/grpc/test_server.py",
+    "service/api/v1/test_tagging.py",
     "service/test_connections.py",
     "service/test_native_errors.py",
 )
