@@ -29,10 +29,10 @@ _TIMEOUT = 60.0
 
 
 def main(
-    directory: Path,
-    models: Path,
+    directory: tyro.conf.Positional[Path],
+    models: tyro.conf.Positional[Path],
     name: str,
-    connections: Sequence[int] = (1, 16, 64),
+    connections: tuple[int, ...] = (1, 16, 64),
     rounds: int = 5,
     seconds: float = 4,
 ) -> int:
