@@ -75,7 +75,9 @@ class ModelStore:
 
     def offers(self, name: str) -> tuple[str, ...]:
         """Return the operations that a model offers, such as `classify`."""
-        return TASKS[self.manifest(name).task].offers
+        manifest = self.manifest(name)
+        task = TASKS[manifest.task]
+        return tuple(each.name for each in task.operations_of(manifest)) or task.offers
 
     def path(self, name: str, version: int | None = None) -> Path:
         """Return the directory of a bundle: `"name"` is the newest version, `"name:1"` version 1.

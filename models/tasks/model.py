@@ -67,9 +67,10 @@ class Model(abc.ABC, Generic[ConfigT]):
 
     config_type: ClassVar[type[TaskConfig]]
     """The section of the manifest."""
-    operations: ClassVar[tuple[AnyOperation, ...]] = ()
-    """The operations that the model offers: endpoints, protocols and commands are made of them."""
-    offers: ClassVar[tuple[str, ...]] = ()
+    operations: tuple[AnyOperation, ...] = ()
+    """The operations that the model offers: endpoints, protocols and commands are made of them. Of a class those that
+    any of its models offers, of a model its own."""
+    offers: tuple[str, ...] = ()
     """The names of the operations, such as `classify`; a class that lists none may name what its own endpoints ask."""
     reads: ClassVar[Literal["text", "image"]] = "text"
     """Kind of input."""
@@ -93,8 +94,17 @@ class Model(abc.ABC, Generic[ConfigT]):
         self.manifest = manifest
         self.config = manifest.config
         self.backend = backend
+        if self.operations:
+            self.operations = self.operations_of(manifest)
+            self.offers = tuple(each.name for each in self.operations)
         self.longest_input = sys.maxsize
         """Tokens that the model reads of an input at most; longer ones are refused or truncated."""
+
+    @classmethod
+    def operations_of(cls, manifest: AnyManifest) -> tuple[AnyOperation, ...]:
+        """Return the operations that a model with this manifest offers, by default all of the class."""
+        del manifest
+        return cls.operations
 
     @classmethod
     @abc.abstractmethod

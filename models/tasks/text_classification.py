@@ -7,13 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from models.backend import Backend
+from models.backend import Array, Backend
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
-from models.operations.classification import ClassifyImageParams, ClassifyParams, ClassifyResult
-from models.operations.operation import Operation, Output, TokenForm
+from models.operations.classification import (
+    TEMPLATE,
+    ClassifyImageParams,
+    ClassifyParams,
+    ClassifyResult,
+    ZeroShotParams,
+    ZeroShotResult,
+)
+from models.operations.operation import AnyOperation, Operation, Output, TokenForm
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
     ClassesConfig,
@@ -22,15 +29,20 @@ from models.tasks.labels import (
     classes_cells,
     read_labels,
 )
-from models.tasks.model import BatchFunction, Model, TopKQuery, checked_top_k
+from models.tasks.model import BatchFunction, Model, TopKQuery, Values, checked_top_k
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
+from models.tasks.zero_shot import Entailment, HypothesisPart, ZeroShot, ZeroShotQuery, hypotheses_of
 from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, EncoderTexts, Pairs, computed_by_length, encoder_inputs
 from models.text.limits import several
 from models.text.tokenization import EncoderTokenizer
 
-__all__ = ["Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
+__all__ = ["NORMALIZERS", "ZERO_SHOT", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
+
+NORMALIZERS = "normalizers"
+"""Output `[B]` of graphs of classifiers of premise and hypothesis, with which they compute zero-shot classification: the
+score of a class before the softmax is its log-probability and this number."""
 
 
 class ClassifierConfig(ClassesConfig, EncoderConfig):
@@ -120,6 +132,47 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     ),
 )
 
+_FEW_LABELS = 16
+"""Hypotheses of more labels are tokenized on a thread."""
+
+ZERO_SHOT = Operation["Classifier", str, ZeroShotParams, ZeroShot](
+    name="zero-shot",
+    summary="Return the most probable ones of the request's own labels for each text.",
+    about="Texts to classify by labels of the request.",
+    query=lambda model, text, params, _: model.zero_shot_queries([text], **params.model_dump())[0],
+    queries=lambda model, texts, params: model.zero_shot_queries(texts, **params.model_dump()),
+    params=ZeroShotParams,
+    record=ZeroShotResult,
+    computed_by=lambda params: "classify",
+    result_items=lambda model, params: len(params.labels),
+    slowly_prepared=lambda params: len(params.labels) > _FEW_LABELS,
+    omits_null=True,
+    cells=lambda result: (result.labels[0].label, result.labels[0].probability, result.text),
+    outputs=(
+        Output(
+            name="candidate",
+            kind="text",
+            several=True,
+            values=lambda _, found: [each.label for each in found.labels],
+        ),
+        Output(
+            name="candidate_probability",
+            kind="number",
+            several=True,
+            values=lambda _, found: [each.probability for each in found.labels],
+        ),
+    ),
+    examples=(
+        {"text": "My parcel has not arrived yet.", "labels": ["delivery", "payment", "returns"]},
+        {
+            "text": ["The screen is bright, the battery is weak.", "It arrived late."],
+            "labels": ["display", "battery", "delivery"],
+            "template": "This review is about {}.",
+            "multi_label": True,
+        },
+    ),
+)
+
 
 @register("text-classification")
 class Classifier(Model[ClassifierConfig]):
@@ -130,7 +183,7 @@ class Classifier(Model[ClassifierConfig]):
     """
 
     config_type = ClassifierConfig
-    operations = (CLASSIFY,)
+    operations = (CLASSIFY, ZERO_SHOT)
 
     def __init__(
         self,
@@ -143,6 +196,7 @@ class Classifier(Model[ClassifierConfig]):
         self.labels: tuple[str, ...] = tuple(labels)
         self.number_of: Mapping[str, int] = {label: number for number, label in enumerate(self.labels)}
         self._ranking = Ranking.of(labels, self.config)
+        self._entailment = Entailment.of(self.labels) if ZERO_SHOT in self.operations else None
         limits = self.config.limits
         self._texts = EncoderTexts(tokenizer, limits.max_tokens, self.config.vocab_size, self.config.pairs)
         self.longest_input = limits.max_tokens
@@ -151,6 +205,13 @@ class Classifier(Model[ClassifierConfig]):
     def tells_out_of_scope(self) -> bool:
         """Whether there is a rule for inputs of no class."""
         return self._ranking.rule is not None
+
+    @classmethod
+    def operations_of(cls, manifest: AnyManifest) -> tuple[AnyOperation, ...]:
+        """Return the operations; without zero-shot classification where the graph has no `NORMALIZERS`."""
+        if any(each.name == NORMALIZERS for each in manifest.graphs["classify"].outputs):
+            return cls.operations
+        return tuple(each for each in cls.operations if each is not ZERO_SHOT)
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
@@ -196,6 +257,55 @@ class Classifier(Model[ClassifierConfig]):
         """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""
         return ClassifyQuery("", self._texts.given(ids), checked_top_k(top_k, len(self.labels)))
 
+    def zero_shot(
+        self,
+        texts: Sequence[str],
+        labels: Sequence[str],
+        template: str = TEMPLATE,
+        *,
+        multi_label: bool = False,
+        truncate: bool = False,
+    ) -> list[ZeroShot]:
+        """Return the candidate labels of each text with probabilities, as `ZeroShotClassificationPipeline` of
+        transformers does; a label takes the place of `{}` in the template.
+
+        The probabilities are a softmax over the labels, or with `multi_label`, and where there is one label, that of
+        entailment against contradiction. `truncate` shortens a text that is too long together with a hypothesis, at
+        its end. Raises `QueryError` for a model that was not imported for this, and its `TextTooLongError`.
+        """
+        queries = self.zero_shot_queries(several(texts), labels, template, multi_label=multi_label, truncate=truncate)
+        outputs = iter(self.run([part for query in queries for part in query.parts()]))
+        return [self.result(query, [next(outputs) for _ in query.labels]) for query in queries]
+
+    def zero_shot_queries(
+        self,
+        texts: Sequence[str],
+        labels: Sequence[str],
+        template: str = TEMPLATE,
+        *,
+        multi_label: bool = False,
+        truncate: bool = False,
+    ) -> list[ZeroShotQuery]:
+        """Check and tokenize texts with the hypothesis of each label; see `zero_shot`."""
+        if self._entailment is None:
+            raise QueryError(f"this model does not classify by labels of a request: {self._obstacle}")
+        if not all(map(str.strip, texts)):
+            raise QueryError("the text is empty")
+        hypotheses = hypotheses_of(labels, template)
+        pairs = self._texts.products(texts, hypotheses, truncate=truncate)
+        return [ZeroShotQuery(text, tuple(labels), multi_label, some) for text, some in zip(texts, pairs, strict=True)]
+
+    @property
+    def _obstacle(self) -> str:
+        """Why the model has no zero-shot classification."""
+        if self.config.pairs is None:
+            return "it reads single texts, no pairs of premise and hypothesis"
+        if Entailment.of(self.labels) is None:
+            return 'none of its classes has a name that begins with "entail"'
+        if self.config.classes.independent:
+            return "its classes are independent of each other"
+        return f"its graph has no output {NORMALIZERS!r}; import it again"
+
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"classify": self.run}
@@ -206,17 +316,35 @@ class Classifier(Model[ClassifierConfig]):
     def self_test(self) -> None:
         self.classify(["a"], 1, truncate=True)
 
-    def run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
-        """Return results in the order of the queries; similar lengths are computed together."""
+    def run(self, queries: Sequence[Any]) -> list[Any]:
+        """Return the `Classification` of each `ClassifyQuery`, and the scores `[C]` of each `HypothesisPart`, in their
+        order; similar lengths are computed together."""
         on_cpu = self.backend.device == "cpu"
         return computed_by_length(queries, lambda query: query.length, self._run, on_cpu=on_cpu)
 
-    def _run(self, queries: Sequence[ClassifyQuery]) -> list[Classification]:
+    def _run(self, queries: Sequence[ClassifyQuery | HypothesisPart]) -> list[Classification | Array]:
         inputs = encoder_inputs([query.encoded for query in queries], self.config.pairs)
-        top_k = self._ranking.requested(max(query.top_k for query in queries))
-        values, classes = self.backend.run("classify", {**inputs, "k": top_k}, ["log_probabilities", "classes"])
-        rows = self._ranking.best(values, classes, [query.top_k for query in queries])
-        return [self._result(query, row) for query, row in zip(queries, rows, strict=True)]
+        counts = [query.top_k if isinstance(query, ClassifyQuery) else len(self.labels) for query in queries]
+        outputs = ["log_probabilities", "classes"]
+        if any(isinstance(query, HypothesisPart) for query in queries):
+            outputs.append(NORMALIZERS)
+        values, classes, *normalizers = self.backend.run(
+            "classify", {**inputs, "k": self._ranking.requested(max(counts))}, outputs
+        )
+        rows = self._ranking.best(values, classes, counts)
+        return [
+            self._result(query, rows[row])
+            if isinstance(query, ClassifyQuery)
+            else values[row][classes[row].argsort()] + normalizers[0][row]
+            for row, query in enumerate(queries)
+        ]
+
+    def result(self, query: Any, outputs: Values) -> Any:
+        """Return the one output, or the labels of a text from the scores of their hypotheses."""
+        if not isinstance(query, ZeroShotQuery):
+            return outputs[0]
+        assert self._entailment is not None
+        return query.result(outputs, self._entailment)
 
     def _result(self, query: ClassifyQuery, labels: tuple[Label, ...]) -> Classification:
         outside = self._ranking.out_of_scope(labels)

@@ -5,7 +5,7 @@ Shapes: `B` texts, `T` tokens.
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -15,11 +15,11 @@ from models.backend import Array
 from models.batching import split
 from models.bundle.contract import Contract
 from models.errors import QueryError
-from models.text.limits import Keep, TextLimit, ends
+from models.text.limits import Keep, TextLimit, ends, head
 from models.text.padding import padded
 from models.text.tokenization import EncoderTokenizer
 
-__all__ = ["EncodedText", "EncoderTexts", "Pairs", "computed_by_length", "encoder_inputs"]
+__all__ = ["EncodedText", "EncoderTexts", "Pairs", "TokenPair", "computed_by_length", "encoder_inputs"]
 
 _BATCH_TOKENS, _BATCH_COST = 1024, 16
 """Positions of one run on a CPU, padding included: more are no faster, and each takes some 30 kB. Fixed cost of a run,
@@ -53,6 +53,25 @@ class EncodedText:
     """Tokens that were left out, an estimate for a very long text; None where there are none."""
 
 
+@dataclass(frozen=True, slots=True)
+class TokenPair:
+    """The tokens of two texts, joined only where they are computed, so that pairs of the same text share its tokens."""
+
+    before: tuple[int, ...]
+    """The start, the first text and the tokens between the texts."""
+    second: tuple[int, ...]
+    """The second text and the end."""
+    truncated: int | None = None
+    """Tokens of the first text that were left out, an estimate for a very long text; None where there are none."""
+
+    def __len__(self) -> int:
+        return len(self.before) + len(self.second)
+
+    def joined(self) -> EncodedText:
+        """Return both texts as one sequence."""
+        return EncodedText((*self.before, *self.second), len(self.before), self.truncated)
+
+
 class EncoderTexts:
     """Makes tokens of texts."""
 
@@ -77,10 +96,7 @@ class EncoderTexts:
 
         Raises `QueryError` for a model that reads no pairs, and `TextTooLongError` without `truncate`.
         """
-        if self.pairs is None:
-            raise QueryError("this model reads single texts, no pairs")
-        between, limit = self.pairs.between, self.limit
-        limit = TextLimit(limit.max_tokens, added_tokens=2 + len(between), noun=" in a pair")
+        limit = self._pair_limit
         kept = (lambda items, count: items[:count]) if truncate else None
         texts = [text for pair in pairs for text in pair]
         distinct = list(dict.fromkeys(texts))  # a query that is paired with many documents is tokenized once
@@ -92,6 +108,45 @@ class EncoderTexts:
             )
         )
         return [self._joined(first, second, ids[first], ids[second], limit, truncate) for first, second in pairs]
+
+    def products(self, texts: Sequence[str], seconds: Sequence[str], *, truncate: bool) -> list[tuple[TokenPair, ...]]:
+        """Return the pairs of each text with every one of `seconds`; `truncate` shortens the first text of a pair at
+        its end, never the second one, as transformers does (`only_first`).
+
+        Raises `QueryError` for a model that reads no pairs, and `TextTooLongError` without `truncate`, or for a second
+        text that leaves no room for a token of the first.
+        """
+        limit, keep = self._pair_limit, head if truncate else None
+        encode = self.tokenizer.encode_several
+        firsts = encode([limit.characters(text, keep) for text in texts])
+        others = encode([limit.characters(text, None) for text in seconds])
+        found = []
+        for text, ids in zip(texts, firsts, strict=True):
+            befores: dict[int, tuple[int, ...]] = {}  # pairs share the tokens of the first text
+            found.append(tuple(self._product(text, ids, second, limit, befores, keep) for second in others))
+        return found
+
+    def _product(
+        self,
+        text: str,
+        first: Sequence[int],
+        second: Sequence[int],
+        limit: TextLimit,
+        befores: dict[int, tuple[int, ...]],
+        keep: Keep | None,
+    ) -> TokenPair:
+        assert self.pairs is not None
+        limit = replace(limit, added_tokens=limit.added_tokens + len(second))
+        kept = limit.tokens(first, keep if limit.added_tokens < limit.max_tokens else None)
+        before = befores.setdefault(len(kept), (self.tokenizer.start_id, *kept, *self.pairs.between))
+        return TokenPair(before, (*second, self.tokenizer.end_id), limit.left_out(text, first))
+
+    @property
+    def _pair_limit(self) -> TextLimit:
+        """The longest pair; raises `QueryError` for a model that reads none."""
+        if self.pairs is None:
+            raise QueryError("this model reads single texts, no pairs")
+        return TextLimit(self.limit.max_tokens, added_tokens=2 + len(self.pairs.between), noun=" in a pair")
 
     def _joined(
         self, one: str, other: str, first: Sequence[int], second: Sequence[int], limit: TextLimit, truncate: bool

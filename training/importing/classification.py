@@ -42,7 +42,7 @@ class SequenceClassifierImporter(ClassifierImporter):
         return self._encoder.network_line
 
     def graphs(self) -> Mapping[str, BundleGraph]:
-        head = TopClasses(independent=self.independent)
+        head = TopClasses(independent=self.independent, normalizers=self.zero_shot)
         return {"classify": self._encoder.graph(head, self.contract, [torch.tensor(1)])}
 
     def largest_difference(self, model: Classifier, bundle: Path, texts: Sequence[str]) -> float:
@@ -52,6 +52,10 @@ class SequenceClassifierImporter(ClassifierImporter):
     def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
         logits = self._encoder.reference(text).logits
         found: NDArray[np.float32] = log_probabilities(logits, independent=self.independent)[0].numpy()
+        return found
+
+    def reference_scores(self, text: EncodedText) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self._encoder.reference(text).logits[0].numpy()
         return found
 
 

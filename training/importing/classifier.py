@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from models.bundle.contract import SpecialTokens
 from models.bundle.manifest import Graph
 from models.tasks.text_classification import Classification, Classifier
-from models.text.encoding import EncodedText, Pairs
+from models.tasks.zero_shot import Entailment, HypothesisPart
+from models.text.encoding import EncodedText, Pairs, TokenPair
 from models.text.tokenization import EncoderTokenizer
 from training.bundling.calibration import RangeRecorder
 from training.bundling.model_card import Card
@@ -50,7 +51,12 @@ class ClassifierImporter(Importer):
     @property
     def contract(self) -> Graph:
         """The contract of the graph."""
-        return classify_contract(encoder_tensors(self.pairs))
+        return classify_contract(encoder_tensors(self.pairs), normalizers=self.zero_shot)
+
+    @property
+    def zero_shot(self) -> bool:
+        """Whether the model is one of premise and hypothesis, so that the graph has the output `normalizers`."""
+        return self.pairs is not None and not self.independent and Entailment.of(self.labels) is not None
 
     @abc.abstractmethod
     def network(self) -> Mapping[str, object]:
@@ -59,6 +65,10 @@ class ClassifierImporter(Importer):
     @abc.abstractmethod
     def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
         """Return the log-probabilities `[C]` of a text, or of a pair."""
+
+    def reference_scores(self, text: EncodedText) -> NDArray[np.float32]:
+        """Return the scores `[C]` of a pair before the softmax; needed where the graph has `normalizers`."""
+        raise NotImplementedError
 
     def config(self) -> Mapping[str, object]:
         threshold = _THRESHOLD if self.independent else None
@@ -93,7 +103,15 @@ class ClassifierImporter(Importer):
             "alpha", 1.0
         ) != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
             expected, found = np.exp(expected), np.exp(found)
-        return float(absolute_difference(expected, found).max())
+        difference = float(absolute_difference(expected, found).max())
+        return max(difference, self._difference_of_scores(model, texts)) if self.zero_shot else difference
+
+    def _difference_of_scores(self, model: Classifier, texts: Sequence[str]) -> float:
+        """Return the largest difference of a score that zero-shot classification reads."""
+        encoded = [query.encoded for query in model.pair_queries(sample_pairs(texts), 1, truncate=True)]
+        expected = np.array([self.reference_scores(each) for each in encoded])
+        parts = [HypothesisPart(TokenPair(each.tokens[: each.second], each.tokens[each.second :])) for each in encoded]
+        return float(absolute_difference(expected, np.array(model.run(parts))).max())
 
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: Classifier, texts: Sequence[str]

@@ -15,7 +15,7 @@ from training.importing.disentangled import DisentangledAttention
 from training.importing.importer import need
 from training.networks.operators import attend
 
-__all__ = ["EncoderModule", "TopClasses", "log_probabilities", "top_classes"]
+__all__ = ["EncoderModule", "TopClasses", "log_probabilities"]
 
 _ATTENTION = "softserve"
 """Name of `_attend` among the attention functions of transformers."""
@@ -26,22 +26,20 @@ def log_probabilities(logits: Tensor, *, independent: bool) -> Tensor:
     return functional.logsigmoid(logits) if independent else functional.log_softmax(logits, dim=-1)
 
 
-def top_classes(logits: Tensor, k: Tensor, *, independent: bool) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and numbers of the k best classes: `[B, C]`, `[]` -> two of `[B, k]`."""
-    return top_k(log_probabilities(logits, independent=independent), k)
-
-
 class TopClasses(nn.Module):
     """Chooses the most probable classes of each text by its scores."""
 
-    def __init__(self, *, independent: bool) -> None:
+    def __init__(self, *, independent: bool, normalizers: bool = False) -> None:
+        """`normalizers` adds an output, the logarithm of the softmax's denominator."""
         super().__init__()
-        self._independent = independent
+        self._independent, self._normalizers = independent, normalizers
 
-    def forward(self, output: Any, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
+    def forward(self, output: Any, lengths: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`, and the normalizers `[B]`."""
         del lengths
-        return top_classes(output.logits, k, independent=self._independent)
+        values = log_probabilities(output.logits, independent=self._independent)
+        best = top_k(values, k)
+        return (*best, output.logits[:, 0] - values[:, 0]) if self._normalizers else best
 
 
 class EncoderModule(nn.Module):

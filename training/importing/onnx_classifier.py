@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from models.bundle.manifest import Graph
+from models.tasks.text_classification import NORMALIZERS
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
 from training.importing.classifier import ClassifierImporter, checked_labels
@@ -86,14 +87,17 @@ class OnnxClassifierImporter(ClassifierImporter):
         return self._original.line
 
     def graphs(self) -> Mapping[str, BundleGraph]:
-        nodes = _nodes_after(independent=self.independent)
+        nodes = _nodes_after(independent=self.independent, normalizers=self.zero_shot)
         return {"classify": BundleGraph(self.contract, wrapped(self._original, self.contract, nodes))}
 
     def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
-        scores = self._original.logits(text)
+        scores = self.reference_scores(text)
         normalizer = np.logaddexp(0, scores) if self.independent else np.logaddexp.reduce(scores)
         found: NDArray[np.float32] = scores - normalizer
         return found
+
+    def reference_scores(self, text: EncodedText) -> NDArray[np.float32]:
+        return self._original.logits(text)
 
 
 def stated_tokens(source: SourceDirectory) -> int:
@@ -259,8 +263,8 @@ def _nodes_before(original: OriginalGraph, segments: bool) -> list[onnx.NodeProt
     ]
 
 
-def _nodes_after(*, independent: bool) -> list[onnx.NodeProto]:
-    """Return nodes that choose the k best of scores `[B, C]`."""
+def _nodes_after(*, independent: bool, normalizers: bool) -> list[onnx.NodeProto]:
+    """Return nodes that choose the k best of scores `[B, C]`, and with `normalizers` those that make them."""
     if independent:  # log sigmoid(x) = -log(1 + exp(-x))
         normalized = [
             helper.make_node("Neg", ["scores"], ["negative"]),
@@ -273,4 +277,12 @@ def _nodes_after(*, independent: bool) -> list[onnx.NodeProto]:
         *normalized,
         helper.make_node("Unsqueeze", ["k", "first_axis"], ["count"]),
         helper.make_node("TopK", ["normalized", "count"], ["log_probabilities", "classes"], axis=-1),
+        *(_NORMALIZERS if normalizers else ()),
     ]
+
+
+_NORMALIZERS = (
+    helper.make_node("Sub", ["scores", "normalized"], ["differences"]),
+    helper.make_node("Gather", ["differences", "zero"], [NORMALIZERS], axis=1),
+)
+"""The logarithm of the softmax's denominator is the score of any class less its log-probability."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest, Graph
 from models.tasks.labels import ClassesConfig
+from models.tasks.text_classification import NORMALIZERS
 from training.bundling.graphs import ExportGraph, Tensors, contract
 from training.bundling.model_card import Card
 from training.bundling.task_export import TaskExport
@@ -79,11 +80,18 @@ class ClassifierExport(TaskExport):
         )
 
 
-def classify_contract(inputs: Tensors) -> Graph:
-    """Return the contract of `classify`: its inputs and `k` in, the k best classes of each example out."""
+def classify_contract(inputs: Tensors, *, normalizers: bool = False) -> Graph:
+    """Return the contract of `classify`: its inputs and `k` in, the k best classes of each example out.
+
+    With `normalizers` a third output is what a score before the softmax exceeds the log-probability of its class by.
+    """
     return contract(
         {**inputs, "k": ("int64", ())},
-        {"log_probabilities": ("float32", ("batch", "k")), "classes": ("int64", ("batch", "k"))},
+        {
+            "log_probabilities": ("float32", ("batch", "k")),
+            "classes": ("int64", ("batch", "k")),
+            **({NORMALIZERS: ("float32", ("batch",))} if normalizers else {}),
+        },
     )
 
 

@@ -12,12 +12,15 @@ from starlette.responses import JSONResponse
 from models import QueryError, UnknownModelError, UnsuitableModelError
 from models.backend import Array
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.operations.classification import TEMPLATE, CandidateLabels, Template, ZeroShotParams
 from models.operations.encoding import EmbedParams
 from models.operations.generation import GenerateParams
 from models.operations.tagging import Aggregation, TagParams
 from models.operations.validation import errors_of
+from models.tasks.text_classification import ZERO_SHOT
 from models.tasks.text_generation import GENERATE, Generation
 from models.tasks.token_classification import TAG, Tagging
+from models.tasks.zero_shot import ZeroShot
 from service.engine.client import Job, Outcome
 from service.engine.served_model import ServedModel, full_names, names_of
 from service.engine.served_models import NotReady, ServedModels
@@ -45,6 +48,12 @@ class Parameters(BaseModel):
 class ClassificationParameters(Parameters):
     top_k: Annotated[int, Field(ge=1)] | None = None
     function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
+
+
+class ZeroShotParameters(Parameters):
+    candidate_labels: CandidateLabels
+    hypothesis_template: Template = TEMPLATE
+    multi_label: bool = False
 
 
 class TranslationParameters(Parameters):
@@ -113,6 +122,8 @@ async def infer(request: Request) -> Response:
     served = _find(request)
     fields = await read_fields(request, InferenceFields)
     operation = next(each for each in served.model.offers if each in _TASKS)
+    if operation == "classify" and "candidate_labels" in fields.parameters:
+        operation = "zero-shot"
     found, shown = await _TASKS[operation](request, served, fields)
     if isinstance(fields.inputs, SentenceSimilarity):
         return await json_response(request, lambda: _cosines([each.vector for each in found.results]), found.items)
@@ -157,6 +168,28 @@ async def _classify(request: Request, served: ServedModel, fields: InferenceFiel
         )
     model = names_of(served.key)[1]
     return await classified(request, fields.texts(), model=model, top_k=parameters.top_k), class_scores
+
+
+async def _zero_shot(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
+    """Return the candidate labels of texts, which are truncated as in the pipeline of transformers."""
+    parameters = fields.checked(ZeroShotParameters)
+
+    def shown(found: ZeroShot) -> object:
+        return [{"label": each.label, "score": each.probability} for each in found.labels]
+
+    job = Job(
+        operation=ZERO_SHOT,
+        inputs=fields.texts(),
+        params=ZeroShotParams(
+            labels=parameters.candidate_labels,
+            template=parameters.hypothesis_template,
+            multi_label=parameters.multi_label,
+            truncate=True,
+        ),
+        model=names_of(served.key)[1],
+        caller=caller_of(request),
+    )
+    return await engine_of(request).run(job), shown
 
 
 async def _translate(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
@@ -245,12 +278,13 @@ async def _tag(request: Request, served: ServedModel, fields: InferenceFields) -
 
 _TASKS: Mapping[str, Callable[[Request, ServedModel, InferenceFields], Awaitable[_Answered]]] = {
     "classify": _classify,
+    "zero-shot": _zero_shot,
     "translate": _translate,
     "generate": _generate,
     "embed": _embed,
     "tag": _tag,
 }
-_ALONE = frozenset({"tag"})
+_ALONE = frozenset({"tag", "zero-shot"})
 """Operations whose answer to a single text is that text's list, not a list of one."""
 
 
