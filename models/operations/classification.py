@@ -68,8 +68,7 @@ class ZeroShotParams(TruncateParams):
         bool,
         Field(
             description="Whether several labels may hold: the probability of each one is then that of entailment "
-            "against contradiction. Else the probabilities of all labels add up to 1; a single label is always compared "
-            "with contradiction."
+            "against contradiction, as always where there is one label. Else the probabilities of all add up to 1."
         ),
     ] = False
 

@@ -41,8 +41,8 @@ from models.text.tokenization import EncoderTokenizer
 __all__ = ["NORMALIZERS", "ZERO_SHOT", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
 
 NORMALIZERS = "normalizers"
-"""Output `[B]` of graphs of classifiers of premise and hypothesis, with which they compute zero-shot classification: the
-score of a class before the softmax is its log-probability and this number."""
+"""Output `[B]` of graphs of classifiers of premise and hypothesis: added to the log-probability of a class it gives the
+score before the softmax, which zero-shot classification needs."""
 
 
 class ClassifierConfig(ClassesConfig, EncoderConfig):

@@ -53,6 +53,22 @@ def test_features_and_similarities_of_hugging_face(encoders, vectors):
     np.testing.assert_allclose(cosines, vectors.embed(TEXTS) @ vectors.embed(TEXTS[:1])[0], atol=1e-6)
 
 
+def test_zero_shot_classification_of_hugging_face(encoders, bundles):
+    follows = ModelStore(bundles).load("follows", threads=1)
+    client = InferenceClient(f"{encoders}/hf/follows", provider="hf-inference")
+    options = {"hypothesis_template": "It says {}.", "multi_label": True}
+    for ours, theirs in (({}, {}), ({"template": "It says {}.", "multi_label": True}, options)):
+        (expected,) = follows.zero_shot(TEXTS[:1], ["parcel", "order", "one"], **ours)
+        found = client.zero_shot_classification(TEXTS[0], ["parcel", "order", "one"], **theirs)
+        assert [each.label for each in found] == [each.label for each in expected.labels]
+        np.testing.assert_allclose(
+            [each.score for each in found], [each.probability for each in expected.labels], atol=1e-6
+        )
+    assert len(client.text_classification(TEXTS[0])) == 3
+    long = client.zero_shot_classification(" ".join(TEXTS) * 20, ["parcel", "order"])
+    assert sum(each.score for each in long) == pytest.approx(1)
+
+
 def test_tensors(encoders, vectors, bundles):
     with tritonclient.http.InferenceServerClient(encoders.removeprefix("http://")) as client:
         inputs = tritonclient.http.InferInput("text", [len(TEXTS)], "BYTES")

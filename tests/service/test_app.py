@@ -96,6 +96,7 @@ def test_the_openapi_document_is_whole(client):
             "generate-text",
             "classify",
             "tag",
+            "zero-shot",
             "embed",
             "rerank",
             "regress",

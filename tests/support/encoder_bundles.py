@@ -12,12 +12,20 @@ __all__ = ["make_bundles"]
 
 
 def make_bundles(where: Path) -> Path:
-    """Return a model directory with the embedder `vectors`, the reranker `ranks`, and `follows`, which reads pairs."""
+    """Return a model directory with the embedder `vectors`, the reranker `ranks`, and `follows`, which reads pairs
+    of premise and hypothesis."""
     vectors = make_sentence_transformer(
         where / "vectors", "BertModel", prompts={"prompts": {"query": "one "}}, dense=[16]
     )
     ranks = make_classifier(where / "ranks", "BertForSequenceClassification", labels=1)
-    follows = make_classifier(where / "follows", "RobertaForSequenceClassification", max_position_embeddings=130)
+    classes = ["contradiction", "neutral", "entailment"]
+    follows = make_classifier(
+        where / "follows",
+        "RobertaForSequenceClassification",
+        max_position_embeddings=130,
+        id2label=dict(enumerate(classes)),
+        label2id={label: number for number, label in enumerate(classes)},
+    )
     for directory in (vectors, ranks, follows):
         source = open_source(str(directory))
         settings = BundleSettings(name=directory.name, version=1, description="A model.", licence="mit")

@@ -1,9 +1,12 @@
 """Tests of zero-shot classification by imported classifiers of premise and hypothesis: it is that of transformers."""
 
+import json
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 import transformers
 
@@ -11,7 +14,8 @@ from models.errors import QueryError, TextTooLongError
 from models.store import BUNDLED, ModelStore, load_bundle
 from models.tasks.text_classification import CLASSIFY, ZERO_SHOT, Classifier
 from models.tasks.zero_shot import ZeroShot
-from tests.training.importing.conftest import Import, Source
+from tests.training.importing.conftest import Import, Source, import_directory
+from tests.training.importing.test_onnx_classifier import graph, saved
 
 BERT, ROBERTA = "BertForSequenceClassification", "RobertaForSequenceClassification"
 NAMES = {
@@ -119,6 +123,42 @@ def test_pairs_of_a_text_share_its_tokens(both: Made) -> None:
         assert len({id(part.pair.before) for part in query.parts()}) == 1
         assert query.result_items == 100
         assert all(part.length == len(part.encoded.tokens) <= model.longest_input for part in query.parts())
+
+
+@pytest.mark.parametrize("types", [True, False])
+def test_a_file_in_the_onnx_format(types: bool, tmp_path: Path) -> None:
+    """The scores of hypotheses are those of the file, whose configuration names the classes."""
+    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
+    names = {str(number): name for number, name in enumerate(NAMES["last"])}
+    directory = saved(tmp_path / "there", graph(inputs), {"id2label": names})
+    tokenizer = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    assert tokenizer["post_processor"]["pair"]
+    model = load_bundle(import_directory(directory, tmp_path / "out").path)
+    assert isinstance(model, Classifier)
+    session = onnxruntime.InferenceSession(directory / "model.onnx")
+    (query,) = model.zero_shot_queries(TEXTS[:1], LABELS)
+    rows = []
+    for part in query.parts():
+        tokens = np.array([part.encoded.tokens])
+        kinds = np.arange(tokens.shape[1])[None] >= part.encoded.second
+        values = {"input_ids": tokens, "attention_mask": np.ones_like(tokens), "token_type_ids": kinds.astype(int)}
+        rows.append(session.run(None, {name: values[name] for name in inputs})[0][0])
+    scores = np.array(rows)
+    np.testing.assert_allclose(model.run(query.parts()), scores, atol=1e-5)
+    (found,) = model.zero_shot(TEXTS[:1], LABELS)
+    expected = np.exp(scores[:, 2]) / np.exp(scores[:, 2]).sum()
+    probabilities = {each.label: each.probability for each in found.labels}
+    np.testing.assert_allclose([probabilities[label] for label in LABELS], expected, atol=1e-5)
+
+
+def test_int8_has_it_too(source: Source, tmp_path: Path) -> None:
+    directory = source(BERT, f"{BERT}-last", id2label=dict(enumerate(NAMES["last"])))
+    model = load_bundle(import_directory(directory, tmp_path / "out", int8=True).path)
+    assert isinstance(model, Classifier)
+    float32 = load_bundle(import_directory(directory, tmp_path / "float32").path)
+    for one, other in zip(model.zero_shot(TEXTS, LABELS), float32.zero_shot(TEXTS, LABELS), strict=True):
+        ours, theirs = ({each.label: each.probability for each in result.labels} for result in (one, other))
+        assert ours == pytest.approx(theirs, abs=0.2)
 
 
 @pytest.mark.parametrize(
