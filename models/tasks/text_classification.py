@@ -171,6 +171,7 @@ ZERO_SHOT = Operation["Classifier", str, ZeroShotParams, ZeroShot](
             "multi_label": True,
         },
     ),
+    needed=("labels",),
 )
 
 
