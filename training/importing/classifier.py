@@ -17,11 +17,9 @@ from models.tasks.text_classification import Classification, Classifier
 from models.tasks.zero_shot import Entailment, HypothesisPart
 from models.text.encoding import EncodedText, Pairs, TokenPair
 from models.text.tokenization import EncoderTokenizer
-from training.bundling.calibration import RangeRecorder
 from training.bundling.model_card import Card
-from training.bundling.quantize import matrix_products, quantize_int8_static
 from training.bundling.verify import absolute_difference
-from training.importing.encoder import calibration_batches, encoder_tensors
+from training.importing.encoder import calibration_batches, encoder_tensors, quantized
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer
 from training.importing.samples import sample_pairs
@@ -116,12 +114,9 @@ class ClassifierImporter(Importer):
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: Classifier, texts: Sequence[str]
     ) -> Mapping[str, onnx.ModelProto]:
-        if not any(matrix_products(each) for each in models.values()):
-            raise ImportRefused("the graph has no products with float32 matrices, so that int8 would change nothing")
-        recorder = RangeRecorder(models)
-        for inputs in calibration_batches(model.queries(texts, 1, truncate=True), self.pairs):
-            recorder.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities"])
-        return {name: quantize_int8_static(each, recorder.ranges(name)) for name, each in models.items()}
+        queries = model.queries(texts, 1, truncate=True)
+        batches = ({**inputs, "k": np.array(1)} for inputs in calibration_batches(queries, self.pairs))
+        return quantized(models, "classify", batches, "log_probabilities")
 
     def agreement(self, float32: Classifier, int8: Classifier, texts: Sequence[str]) -> Agreement:
         one, other = (

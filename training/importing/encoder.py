@@ -8,9 +8,10 @@ Shapes: `B` texts, `T` tokens.
 import importlib.metadata
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
+import onnx
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from tokenizers import Tokenizer
@@ -23,9 +24,11 @@ from models.native import native_errors
 from models.text.encoding import EncodedText, EncoderTexts, Pairs, encoder_inputs
 from models.text.tokenization import EncoderTokenizer
 from training.bundling.bundle import BundleGraph
+from training.bundling.calibration import RangeRecorder
 from training.bundling.graphs import ExportGraph, Tensors, random_sequences
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
+from training.bundling.quantize import matrix_products, quantize_int8_static
 from training.importing.encoder_graph import EncoderModule
 from training.importing.errors import ImportRefused, described
 from training.importing.importer import ImportOptions, need
@@ -33,7 +36,16 @@ from training.importing.samples import sample_pairs
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import compare_pairs, compare_tokens, encoder_tokenizer, reference_tokenizer
 
-__all__ = ["Encoder", "calibration_batches", "encoder_config", "encoder_tensors", "labels_of", "pairs_of"]
+__all__ = [
+    "Encoder",
+    "TextReader",
+    "calibration_batches",
+    "encoder_config",
+    "encoder_tensors",
+    "labels_of",
+    "pairs_of",
+    "quantized",
+]
 
 _MORE_PARAMETERS = 1.05
 """How many times more parameters a configuration may describe than the weights have."""
@@ -70,6 +82,23 @@ class _Sizes(BaseModel):
     is_decoder: Literal[False]
     position_embedding_type: Literal["absolute"]
     quantization_config: None
+
+
+class TextReader(Protocol):
+    """What computes the hidden states or the number of a text: a module of transformers, or a graph."""
+
+    @property
+    def tokenizer(self) -> EncoderTokenizer: ...
+    @property
+    def special(self) -> SpecialTokens: ...
+    @property
+    def max_tokens(self) -> int: ...
+    @property
+    def pairs(self) -> Pairs | None: ...
+    @property
+    def network(self) -> Mapping[str, object]: ...
+    @property
+    def network_line(self) -> str: ...
 
 
 class Encoder:
@@ -220,6 +249,21 @@ def calibration_batches(queries: Sequence[_Encoded], pairs: Pairs | None) -> Ite
     texts = sorted((query.encoded for query in queries), key=lambda text: len(text.tokens))
     for first in range(0, len(texts), _CALIBRATION_BATCH):
         yield encoder_inputs(texts[first : first + _CALIBRATION_BATCH], pairs)
+
+
+def quantized(
+    models: Mapping[str, onnx.ModelProto], name: str, batches: Iterable[Mapping[str, Array]], output: str
+) -> Mapping[str, onnx.ModelProto]:
+    """Return the graphs with int8 products, by ranges that `output` of the graph `name` needs on batches.
+
+    Raises `ImportRefused` where there are no products to change.
+    """
+    if not any(matrix_products(each) for each in models.values()):
+        raise ImportRefused("the graph has no products with float32 matrices, so that int8 would change nothing")
+    recorder = RangeRecorder(models)
+    for inputs in batches:
+        recorder.run(name, inputs, [output])
+    return {each: quantize_int8_static(model, recorder.ranges(each)) for each, model in models.items()}
 
 
 @native_errors()

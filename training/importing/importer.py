@@ -20,6 +20,7 @@ from training.bundling.bundle import BundleSettings, BundleSource, BundleWriter,
 from training.bundling.model_card import Card, imported_card
 from training.bundling.verify import TOLERANCE, check_device_graphs
 from training.importing.errors import ImportRefused
+from training.importing.onnx_graph import HIDDEN, LOGITS, VECTORS, gives_one_number, graph_outputs, read_graph
 from training.importing.samples import BUILT_IN_SAMPLES, Samples
 from training.importing.source import CONFIG, MODULES, SourceDirectory
 from training.run.directory import git_revision
@@ -28,6 +29,8 @@ __all__ = [
     "ARCHITECTURES",
     "EMBEDDER",
     "ONNX",
+    "ONNX_EMBEDDER",
+    "ONNX_REGRESSOR",
     "ONNX_TAGGER",
     "REGRESSOR",
     "SEQUENCE_CLASSIFIER",
@@ -43,7 +46,8 @@ __all__ = [
 
 ONNX, ONNX_TAGGER = "ONNX", "ONNX of token classification"
 """The architectures of sources that are ONNX files: of text classifiers, and of models that label tokens."""
-
+ONNX_REGRESSOR, ONNX_EMBEDDER = "ONNX of one number", "ONNX of text embeddings"
+"""The same of rerankers and models of regression, and of models that give vectors of texts."""
 
 SEQUENCE_CLASSIFIER, REGRESSOR = "*ForSequenceClassification", "*ForSequenceClassification of one number"
 """The architectures of text classifiers, and of models that give a text or a pair of texts one number."""
@@ -211,7 +215,7 @@ def chosen_importer(source: SourceDirectory) -> type[Importer]:
     Raises `ImportRefused` for other architectures.
     """
     if source.onnx:
-        return ARCHITECTURES[ONNX_TAGGER if _names_tokens(source) else ONNX]
+        return ARCHITECTURES[_onnx_architecture(source)]
     name, config = source.architecture, source.config
     try:
         return ARCHITECTURES[name]
@@ -226,10 +230,16 @@ def chosen_importer(source: SourceDirectory) -> type[Importer]:
         raise ImportRefused(f"{name} cannot be imported: {instead}" if instead else str(error)) from error
 
 
-def _names_tokens(source: SourceDirectory) -> bool:
-    """Return whether the configuration of an ONNX file names a class for token classification."""
-    named = source.json(CONFIG, optional=True).get("architectures")
-    return isinstance(named, list) and any(str(each).endswith(_OF_TOKENS) for each in named)
+def _onnx_architecture(source: SourceDirectory) -> str:
+    """Return the kind of an ONNX file, by its configuration if there is one and by its outputs."""
+    config = source.json(CONFIG, optional=True)
+    named = config.get("architectures")
+    if isinstance(named, list) and any(str(each).endswith(_OF_TOKENS) for each in named):
+        return ONNX_TAGGER
+    outputs = graph_outputs(read_graph(source, weights=False))
+    if LOGITS not in outputs and any(name in outputs for name in (VECTORS, *HIDDEN)):
+        return ONNX_EMBEDDER
+    return ONNX_REGRESSOR if _is_regression(config) or gives_one_number(source) else ONNX
 
 
 def _is_regression(config: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ Shapes: `B` texts, `T` tokens, `h` hidden size, `d` dimensions of a vector.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from training.importing.errors import ImportRefused
 from training.importing.source import MODULES, SourceDirectory
 from training.networks.weight_files import read_weights
 
-__all__ = ["POOLINGS", "SentenceHead", "SentenceModules", "read_modules"]
+__all__ = ["POOLINGS", "SentenceHead", "SentenceModules", "read_modules", "read_settings"]
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
 """Ways to make a vector of hidden states, in the order in which sentence-transformers joins several."""
@@ -43,7 +43,7 @@ class SentenceModules:
     """What follows the encoder, and how texts are prepared."""
 
     poolings: tuple[str, ...]
-    """Of `POOLINGS`; several are joined."""
+    """Of `POOLINGS`; several are joined. Empty where the model itself gives vectors of texts."""
     dense: Sequence[tuple[Tensor, Tensor | None, str]] = ()
     """Weights, biases and activation function of each layer after the pooling."""
     normalized: bool = False
@@ -57,6 +57,8 @@ class SentenceModules:
     @property
     def line(self) -> str:
         """The modules in words."""
+        if not self.poolings:
+            return "pooling: by the given graph"
         dense = f", {len(self.dense)} dense layer{'s' * (len(self.dense) > 1)}" if self.dense else ""
         return f"pooling: {' and '.join(self.poolings)}{dense}"
 
@@ -74,15 +76,26 @@ def read_modules(source: SourceDirectory, pooling: str | None) -> SentenceModule
     if pooling is not None:
         raise ImportRefused(f"--pooling is for encoders without {MODULES}, and {source.name} has one")
     pooled, dense, normalized = _after_the_encoder(source)
+    return replace(_settings(source), poolings=_poolings(pooled), dense=dense, normalized=normalized)
+
+
+def read_settings(source: SourceDirectory) -> SentenceModules:
+    """Return how texts are prepared for a model that gives vectors of texts, and whether these are normalized.
+
+    The files may be missing. Raises `ImportRefused`.
+    """
+    kinds = [kind for kind, _ in _listed(source)] if source.has(MODULES) else []
+    return replace(_settings(source), normalized="Normalize" in kinds)
+
+
+def _settings(source: SourceDirectory) -> SentenceModules:
     settings, stated = source.json(_SETTINGS, optional=True), source.json(_PROMPTS, optional=True)
     prompts = stated.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
         raise ImportRefused(f"prompts in {_PROMPTS} must be texts by name")
     longest = settings.get("max_seq_length")
     return SentenceModules(
-        poolings=_poolings(pooled),
-        dense=dense,
-        normalized=normalized,
+        poolings=(),
         max_tokens=longest if isinstance(longest, int) else None,
         lower_case=settings.get("do_lower_case") is True,
         prompts=prompts,

@@ -22,6 +22,9 @@ CONFIG, WEIGHTS, INDEX, CARD = "config.json", "model.safetensors", "model.safete
 MODULES = "modules.json"
 """The file by which a directory of sentence-transformers names its modules."""
 
+_GRAPHS, _TOKENIZER = "onnx", "tokenizer.json"
+"""The directory of ONNX files in that of a model, whose other files are not in it."""
+
 _HUB = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
 _DOWNLOADED = (
     "config.json",
@@ -197,21 +200,32 @@ def _is_plain(name: object, ending: str) -> bool:
 def open_source(where: str) -> SourceDirectory:
     """Return a model directory: `hf:owner/name@revision`, a local directory, or an ONNX file in one.
 
-    A directory without safetensors that holds one ONNX file stands for that file. Raises `ImportRefused`.
+    A directory without safetensors that holds one ONNX file, itself or in its directory `onnx`, stands for that file.
+    Raises `ImportRefused`.
     """
     if where.startswith("hf:"):
         return _downloaded(where)
     path = Path(where).resolve()
     if path.is_file() and path.suffix == ".onnx":
-        return SourceDirectory(path.parent, path.name, onnx=path.name)
+        return _of_graph(path)
     if not path.is_dir():
         raise ImportRefused(f"{where} is neither a directory, nor an ONNX file, nor hf:owner/name@revision")
     graphs = sorted(file.name for file in path.glob("*.onnx"))
+    if not graphs and not (path / _TORCH_WEIGHTS).exists():
+        graphs = sorted(f"{_GRAPHS}/{file.name}" for file in path.glob(f"{_GRAPHS}/*.onnx"))
     if graphs and not any(path.glob("*.safetensors")):
         if len(graphs) > 1:
             raise ImportRefused(f"{where} has several ONNX files; name the one to import: {', '.join(graphs)}")
         return SourceDirectory(path, path.name, onnx=graphs[0])
     return SourceDirectory(path, path.name)
+
+
+def _of_graph(path: Path) -> SourceDirectory:
+    """Return the directory of an ONNX file: the one above `onnx/` where the tokenizer is there."""
+    directory, above = path.parent, path.parent.parent
+    if directory.name == _GRAPHS and not (directory / _TOKENIZER).is_file() and (above / _TOKENIZER).is_file():
+        return SourceDirectory(above, path.name, onnx=f"{_GRAPHS}/{path.name}")
+    return SourceDirectory(directory, path.name, onnx=path.name)
 
 
 def _downloaded(where: str) -> SourceDirectory:

@@ -16,12 +16,10 @@ from models.bundle.manifest import Graph
 from models.tasks.token_classification import MOST_LABELS, Tagger, Window
 from models.text.encoding import EncodedText
 from models.text.tokenization import EncoderTokenizer
-from training.bundling.calibration import RangeRecorder
 from training.bundling.graphs import contract
 from training.bundling.model_card import Card
-from training.bundling.quantize import matrix_products, quantize_int8_static
 from training.importing.classifier import checked_labels
-from training.importing.encoder import calibration_batches, encoder_tensors
+from training.importing.encoder import calibration_batches, encoder_tensors, quantized
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer
 from training.importing.source import CONFIG
@@ -83,12 +81,7 @@ class TaggerImporter(Importer):
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: Tagger, texts: Sequence[str]
     ) -> Mapping[str, onnx.ModelProto]:
-        if not any(matrix_products(each) for each in models.values()):
-            raise ImportRefused("the graph has no products with float32 matrices, so that int8 would change nothing")
-        recorder = RangeRecorder(models)
-        for inputs in calibration_batches(_windows(model, texts), None):
-            recorder.run("tag", inputs, ["log_probabilities"])
-        return {name: quantize_int8_static(each, recorder.ranges(name)) for name, each in models.items()}
+        return quantized(models, "tag", calibration_batches(_windows(model, texts), None), "log_probabilities")
 
     def agreement(self, float32: Tagger, int8: Tagger, texts: Sequence[str]) -> Agreement:
         """Compare the tokens of all texts, without those that the tokenizer adds."""
