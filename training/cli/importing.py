@@ -30,12 +30,13 @@ def import_model(
     pooling: Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"] | None = None,
     force: bool = False,
 ) -> int:
-    """Writes a bundle from a Hugging Face model directory or an ONNX text classifier, compared with the original.
+    """Writes a bundle from a Hugging Face model directory or an ONNX file, compared with the original.
 
     Imported are encoders of transformers with classes (of texts, of pairs, and of tokens), with one number (rerankers,
     regression), and of sentence-transformers (embeddings); causal language models; and MarianMT translation models
-    (opus-mt): with weights in safetensors or pytorch_model.bin. ONNX files of classifiers of texts or tokens need a
-    tokenizer.json in their directory. No code of a directory is run.
+    (opus-mt): with weights in safetensors or pytorch_model.bin. ONNX files may be classifiers of texts or tokens,
+    rerankers, and models of regression or of embeddings; they need a tokenizer.json in their directory. No code of a
+    directory is run.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.
@@ -50,7 +51,7 @@ def import_model(
         max_tokens: Longest text in tokens; by default the longest that the model can read, 2,048 at most.
         languages: Source and target language of a translation model, such as de-en.
         pooling: How hidden states of an encoder without modules.json become a vector: it is imported as a model of
-            embeddings.
+            embeddings. Of ONNX files, cls and mean.
         force: Replace a bundle of the same version.
     """
     opened = open_source(source)

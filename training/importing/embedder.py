@@ -18,7 +18,7 @@ from models.text.encoding import EncodedText
 from models.text.tokenization import EncoderTokenizer
 from training.bundling.graphs import contract
 from training.bundling.model_card import Card
-from training.importing.encoder import TextReader, calibration_batches, encoder_tensors, quantized
+from training.importing.encoder import TextReader, calibration_batches, correlation, encoder_tensors, quantized
 from training.importing.importer import Agreement, Importer
 from training.importing.sentence_modules import SentenceModules
 from training.importing.tokenizers import TOKENIZER
@@ -88,7 +88,7 @@ class EmbedderImporter(Importer):
         one, other = (_similarities(model, texts) for model in (float32, int8))
         return Agreement(
             metric="correlation of similarities with float32",
-            value=float(np.corrcoef(one, other)[0, 1]) if len(one) > 1 and one.std() > 0 else 1.0,
+            value=correlation(one, other),
             difference=float(np.abs(one - other).max(initial=0.0)),
         )
 

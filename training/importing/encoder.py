@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
+import numpy as np
 import onnx
 import torch
 from pydantic import BaseModel, Field, ValidationError
@@ -40,6 +41,7 @@ __all__ = [
     "Encoder",
     "TextReader",
     "calibration_batches",
+    "correlation",
     "encoder_config",
     "encoder_tensors",
     "labels_of",
@@ -264,6 +266,16 @@ def quantized(
     for inputs in batches:
         recorder.run(name, inputs, [output])
     return {each: quantize_int8_static(model, recorder.ranges(each)) for each, model in models.items()}
+
+
+def correlation(one: Array, other: Array) -> float:
+    """Return Pearson's correlation of two rows of numbers, `[N]`.
+
+    It is 1 where the first row has no two different numbers, and else 0 where the other one has none.
+    """
+    if len(one) < 2 or one.std() == 0:
+        return 1.0
+    return float(np.corrcoef(one, other)[0, 1]) if other.std() > 0 else 0.0
 
 
 @native_errors()

@@ -16,7 +16,7 @@ from models.tasks.text_regression import Regressor, RegressQuery
 from models.text.encoding import EncodedText
 from training.bundling.graphs import contract
 from training.bundling.model_card import Card
-from training.importing.encoder import TextReader, calibration_batches, encoder_tensors, quantized
+from training.importing.encoder import TextReader, calibration_batches, correlation, encoder_tensors, quantized
 from training.importing.importer import Agreement, Importer
 from training.importing.samples import sample_pairs
 from training.importing.tokenizers import TOKENIZER
@@ -79,7 +79,7 @@ class RegressorImporter(Importer):
         one, other = (np.array([each.value for each in model.run(_queries(model, texts))]) for model in (float32, int8))
         return Agreement(
             metric="correlation with float32",
-            value=float(np.corrcoef(one, other)[0, 1]) if one.std() > 0 and other.std() > 0 else 1.0,
+            value=correlation(one, other),
             difference=float(np.abs(one - other).max()),
         )
 

@@ -32,10 +32,11 @@ MODULES = [
 NORMALIZED = [*MODULES, {"type": "sentence_transformers.models.Normalize", "path": "2_Normalize"}]
 
 
-def graph(*outputs: str, dimensions: int = 8, kind: int = FLOAT) -> onnx.ModelProto:
+def graph(*outputs: str, dimensions: int = 8, kind: int = FLOAT, padding: float = 1000) -> onnx.ModelProto:
     """Return a model whose hidden states depend on a token and the mean of those that the mask leaves.
 
-    Its vectors are the sums of hidden states of the first token and the mean. Vectors of padding are large.
+    Its vectors are the sums of hidden states of the first token and the mean. `padding` is each
+    element of the vector of token 0.
     """
     random = np.random.default_rng(0)
     weights = {
@@ -45,7 +46,7 @@ def graph(*outputs: str, dimensions: int = 8, kind: int = FLOAT) -> onnx.ModelPr
         "middle": np.array([1]),
         "first": np.array(0),
     }
-    weights["vectors"][0] = 1000
+    weights["vectors"][0] = padding
     nodes = [
         helper.make_node("Gather", ["vectors", "input_ids"], ["embedded"]),
         helper.make_node("Cast", ["attention_mask"], ["mask"], to=FLOAT),
@@ -174,7 +175,7 @@ def test_the_graph_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
         tmp_path / "My Model", model, place="onnx", modules=MODULES, **{"1_Pooling__config": {"pooling_mode": "mean"}}
     )
     file = directory / "onnx" / "model.onnx"
-    onnx.save(model, file, save_as_external_data=True, location="model.data", size_threshold=0)
+    onnx.save(model, file, save_as_external_data=True, location="model.data", size_threshold=1000)
     for number, given in enumerate((directory, file), 1):
         result = run_cli("import", given, "--output", tmp_path / "out", "--licence", "unstated", "--version", number)
         assert result.code == 0, result.output
@@ -186,7 +187,7 @@ def test_the_graph_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
 
 
 def test_int8(tmp_path: Path) -> None:
-    directory = saved(tmp_path / "there", graph(VECTORS, dimensions=600))
+    directory = saved(tmp_path / "there", graph(VECTORS, dimensions=600, padding=1))
     imported = import_directory(directory, tmp_path / "out", int8=True)
     assert imported.int8 is not None
     assert imported.int8.metric == "correlation of similarities with float32"
