@@ -73,7 +73,7 @@ class OnnxClassifierImporter(ClassifierImporter):
 
 
 def _nodes_after(*, independent: bool, normalizers: bool) -> list[NodeProto]:
-    """Return nodes that choose the k best of scores, `output` `[B, C]`; with `normalizers` also those that make them."""
+    """Return nodes that choose the k best of scores, `output` `[B, C]`, and with `normalizers` those of that output."""
     if independent:  # log sigmoid(x) = -log(1 + exp(-x))
         normalized = [
             helper.make_node("Neg", ["output"], ["negative"]),
