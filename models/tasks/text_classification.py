@@ -32,17 +32,13 @@ from models.tasks.labels import (
 from models.tasks.model import BatchFunction, Model, TopKQuery, Values, checked_top_k
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
-from models.tasks.zero_shot import Entailment, HypothesisPart, ZeroShot, ZeroShotQuery, hypotheses_of
+from models.tasks.zero_shot import NORMALIZERS, Entailment, HypothesisPart, ZeroShot, ZeroShotQuery, hypotheses_of
 from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, EncoderTexts, Pairs, computed_by_length, encoder_inputs
 from models.text.limits import several
 from models.text.tokenization import EncoderTokenizer
 
-__all__ = ["NORMALIZERS", "ZERO_SHOT", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
-
-NORMALIZERS = "normalizers"
-"""Output `[B]` of graphs of classifiers of premise and hypothesis: added to the log-probability of a class it gives the
-score before the softmax, which zero-shot classification needs."""
+__all__ = ["ZERO_SHOT", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
 
 
 class ClassifierConfig(ClassesConfig, EncoderConfig):

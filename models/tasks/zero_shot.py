@@ -18,7 +18,11 @@ from models.tasks.model import SinglePart
 from models.text.encoding import EncodedText, TokenPair
 from models.text.limits import several
 
-__all__ = ["Entailment", "HypothesisPart", "ZeroShot", "ZeroShotQuery", "hypotheses_of"]
+__all__ = ["NORMALIZERS", "Entailment", "HypothesisPart", "ZeroShot", "ZeroShotQuery", "hypotheses_of"]
+
+NORMALIZERS = "normalizers"
+"""Output `[B]` of graphs of classifiers of premise and hypothesis: added to the log-probability of a class it gives the
+score before the softmax, which zero-shot classification needs."""
 
 
 @dataclass(frozen=True, slots=True)

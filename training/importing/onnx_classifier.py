@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import NodeProto, helper
 
-from models.tasks.text_classification import NORMALIZERS
+from models.tasks.zero_shot import NORMALIZERS
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
 from training.importing.classifier import ClassifierImporter, checked_labels

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest, Graph
 from models.tasks.labels import ClassesConfig
-from models.tasks.text_classification import NORMALIZERS
+from models.tasks.zero_shot import NORMALIZERS
 from training.bundling.graphs import ExportGraph, Tensors, contract
 from training.bundling.model_card import Card
 from training.bundling.task_export import TaskExport
