@@ -26,11 +26,12 @@ _INTEGERS = {"int64", "int32", "bool"}
 def without_kernel(model: onnx.ModelProto) -> list[str]:
     """Return operator, version, types and name of each node that a CUDA session would place on the CPU.
 
-    Operators on integers that only compute shapes are left out: onnxruntime places them on the CPU on purpose.
+    Operators on integers that only compute shapes are left out: onnxruntime places them on the CPU on purpose. So are
+    constants, which it stores as weights when it loads a graph.
     """
     opsets, types = _opsets(model), value_types(model)
     missing = []
-    for node in model.graph.node:
+    for node in (each for each in model.graph.node if each.op_type != "Constant"):
         schema = _schema(node, opsets)
         bound = {} if schema is None else _bound(schema, node, types)
         if schema is not None and _has_kernel(node, opsets[node.domain or _ONNX], bound):

@@ -116,6 +116,12 @@ def test_an_operator_without_a_kernel_is_named(model: onnx.ModelProto, types: st
     assert without_kernel(model) == [types]
 
 
+def test_constants_need_no_kernel() -> None:
+    value = numpy_helper.from_array(np.ones(3, np.float32))
+    nodes = [helper.make_node("Constant", [], ["one"], value=value), helper.make_node("Add", ["x", "one"], ["y"])]
+    assert without_kernel(graph_of(nodes, {"x": TensorProto.FLOAT}, ["y"])) == []
+
+
 @pytest.mark.parametrize(
     "model",
     [
