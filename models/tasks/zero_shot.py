@@ -48,6 +48,7 @@ class ZeroShot:
     text: str
     """The text as it was given."""
     labels: tuple[Label, ...]
+    """The candidates with their probabilities."""
     truncated: int | None = None
     """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut. For
     labels of different lengths the largest number."""
