@@ -80,7 +80,7 @@ def main(only: str | None = None, int8: bool = False, directory: Path | None = N
         only: Name of one model.
         int8: Quantize, and print what that costs.
         directory: A directory with a model's own weights instead.
-        texts: A file with a text a line, for such a model: what is compared, and sets the ranges of int8.
+        texts: A file with a text a line, for such a model: texts to compare, and to set the ranges of int8 with.
     """
     columns = ["model", "parameters", "largest difference", "bundle (MB)", "bundle (ms)", "sentence-transformers (ms)"]
     columns += ["ratio", *(["int8: correlation, largest difference"] if int8 else [])]

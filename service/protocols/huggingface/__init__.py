@@ -228,9 +228,9 @@ class EmbeddingParameters(Parameters):
 
 
 async def _embed(request: Request, served: ServedModel, fields: InferenceFields) -> _Answered:
-    """Return vectors; the client sends parameters of this task beside `inputs`."""
-    beside = fields.model_dump(include=set(EmbeddingParameters.model_fields), exclude_none=True)
-    given = fields.checked(EmbeddingParameters).model_copy(update=beside)
+    """Return vectors. The client sends the parameters of this task on the same level as `inputs`."""
+    stated = fields.model_dump(include=set(EmbeddingParameters.model_fields), exclude_none=True)
+    given = fields.checked(EmbeddingParameters).model_copy(update=stated)
     sentences, normalize = fields.inputs, given.normalize
     if isinstance(sentences, SentenceSimilarity):
         texts, normalize = [sentences.source_sentence, *sentences.sentences], True

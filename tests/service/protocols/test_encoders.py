@@ -176,8 +176,8 @@ def test_openai_embeds(client: TestClient, model: Callable[[str], Any]) -> None:
 def test_hugging_face_extracts_features_and_compares_sentences(client: TestClient, model: Callable[[str], Any]) -> None:
     expected = model("vectors").embed(TEXTS)
     np.testing.assert_allclose(answer(client, "/hf/vectors", {"inputs": TEXTS}), expected, atol=1e-6)
-    beside = answer(client, "/hf/vectors", {"inputs": TEXTS[:1], "normalize": False, "prompt_name": "query"})
-    np.testing.assert_allclose(beside, model("vectors").embed(TEXTS[:1], normalize=False, prompt="query"), atol=1e-6)
+    stated = answer(client, "/hf/vectors", {"inputs": TEXTS[:1], "normalize": False, "prompt_name": "query"})
+    np.testing.assert_allclose(stated, model("vectors").embed(TEXTS[:1], normalize=False, prompt="query"), atol=1e-6)
     inside = answer(client, "/hf/vectors", {"inputs": TEXTS[:1], "parameters": {"normalize": False}})
     np.testing.assert_allclose(inside, model("vectors").embed(TEXTS[:1], normalize=False), atol=1e-6)
     compared = {"source_sentence": TEXTS[0], "sentences": TEXTS}

@@ -183,7 +183,7 @@ def test_what_cannot_be_imported(changes: dict[str, object], message: str, tmp_p
     assert not (tmp_path / "out" / "it").exists()
 
 
-def test_a_pooling_beside_modules_and_code_are_refused(tmp_path: Path) -> None:
+def test_a_pooling_in_addition_to_modules_and_code_are_refused(tmp_path: Path) -> None:
     directory = make_sentence_transformer(tmp_path / "it")
     with pytest.raises(ImportRefused, match=r"--pooling is for encoders without modules\.json"):
         import_directory(directory, tmp_path / "out", options=ImportOptions(pooling="mean"))
