@@ -1,4 +1,4 @@
-"""Graphs in the ONNX format that read texts, BERT-like in their inputs, and the nodes that are put before and after them.
+"""Graphs in the ONNX format that read texts, BERT-like in their inputs, and the nodes put before and after them.
 
 A graph takes `input_ids`, and may take `attention_mask` and `token_type_ids`, all `[B, T]`. It is left as it is: the
 mask is made from lengths before it, and nodes after it compute the outputs of a bundle's graph from one of its outputs.
