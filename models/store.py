@@ -31,7 +31,7 @@ LoadedModel = Any
 
 
 class BackendOptions(TypedDict, total=False):
-    """Where and how graphs are computed."""
+    """Options that say where and how graphs are computed."""
 
     device: str
     threads: int | None

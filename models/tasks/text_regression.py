@@ -111,7 +111,7 @@ REGRESS = Operation["Regressor", str, RegressParams, Regression](
     result_items=lambda model, params: 1,
     omits_null=True,
     cells=lambda result: (f"{result.value:.6f}", result.text),
-    examples=({"text": "the delivery was late and nobody answered"},),
+    examples=({"text": "the delivery was late and the letter unanswered"},),
 )
 
 

@@ -69,7 +69,7 @@ class Tagging:
     text: str
     """The text as it was given."""
     entities: tuple[Entity, ...]
-    """In their order in the text."""
+    """The entities in their order in the text."""
     truncated: int | None = None
     """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
 

@@ -114,9 +114,9 @@ def build_causal_tokenizer(texts: Iterable[str], *, vocab_size: int) -> CausalTo
 
 @native_errors()
 def read_causal_tokenizer(path: Path, special: SpecialTokens | None = None) -> CausalTokenizer:
-    """Return the tokenizer of a run: that of a pretrained model with these special tokens.
+    """Return the tokenizer of a run.
 
-    Without them it is one that `build_causal_tokenizer` made.
+    It is that of a pretrained model with the `special` tokens, or without these one that `build_causal_tokenizer` made.
     """
     return CausalTokenizer.from_file(path, special or SpecialTokens(unknown=0, end=0, start=0))
 

@@ -97,9 +97,8 @@ class ClassifierImporter(Importer):
         together = self._table(model.run(queries))
         alone = [self._table(model.run([query])) for query in queries]
         found = np.stack([together, np.concatenate(alone)])
-        if (self.softmax() or {}).get(
-            "alpha", 1.0
-        ) != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
+        layer = self.softmax() or {}
+        if layer.get("alpha", 1.0) != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
             expected, found = np.exp(expected), np.exp(found)
         difference = float(absolute_difference(expected, found).max())
         return max(difference, self._difference_of_scores(model, texts)) if self.zero_shot else difference

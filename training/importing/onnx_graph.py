@@ -51,7 +51,7 @@ class OriginalGraph:
     """The given graph, checked; runs one text at a time."""
 
     def __init__(self, model: onnx.ModelProto, output: str, axes: Sequence[str], noun: str, hint: str = "") -> None:
-        """`axes` are those of the output, `noun` is what it holds.
+        """`axes` are those of the output, `noun` names its content.
 
         Raises `ImportRefused` for other inputs, and with `hint` for another type or shape of the output.
         """

@@ -23,12 +23,12 @@ HUGGING_FACE = "hugging-face"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CausalDescription:
-    """What a run keeps of a pretrained model besides tokenizer and weights."""
+    """The description of a pretrained model that a run keeps in addition to tokenizer and weights."""
 
     settings: CausalSettings
     """Those of the network, without dropout."""
     special_tokens: SpecialTokens
-    """With a start token: that of the model, or else the end."""
+    """Ids of the special tokens. The start token is that of the model, or the end where it has none."""
     tied: bool
     """Whether the vectors of tokens are the matrix of the model's own output layer."""
 

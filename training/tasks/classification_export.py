@@ -83,7 +83,7 @@ class ClassifierExport(TaskExport):
 def classify_contract(inputs: Tensors, *, normalizers: bool = False) -> Graph:
     """Return the contract of `classify`: its inputs and `k` in, the k best classes of each example out.
 
-    With `normalizers` a third output is what a score before the softmax exceeds the log-probability of its class by.
+    With `normalizers` there is a third output: the score of any class before the softmax less its log-probability.
     """
     return contract(
         {**inputs, "k": ("int64", ())},

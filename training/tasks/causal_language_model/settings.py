@@ -186,7 +186,7 @@ class CausalLanguageModelRecipe(Recipe):
             yield "data.vocab_size has no effect with network.pretrained"
 
     def sources(self) -> list[dict[str, str]]:
-        """Return the data of this run, and of what it starts from; raises the errors of `initial_run`."""
+        """Return the data of this run and of its initial run or model; raises the errors of `initial_run`."""
         own = super().sources()
         earlier = [] if self.initial is None else initial_run(self.initial).recipe().sources()
         return [*own, *weight_sources(self.network.pretrained), *(each for each in earlier if each not in own)]
