@@ -28,6 +28,8 @@ _SLOW = (
     "training/importing/test_classification.py",
     "training/importing/test_token_classification.py",
     "training/importing/test_embedding.py",
+    "training/cli/test_new.py",
+    "training/tasks/causal_language_model/test_pretrained.py",
     "training/importing/test_regression.py",
     "training/importing/test_zero_shot.py",
     "training/importing/test_onnx_embedding.py",
