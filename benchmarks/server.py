@@ -19,13 +19,13 @@ _TIMEOUT = 60.0
 """Seconds within which a response must be complete."""
 
 
-def wait_until_ready(port: int, seconds: float = 30.0) -> None:
-    """Wait until a server has loaded its models; raises `TimeoutError` after so many seconds."""
+def wait_until_ready(port: int, seconds: float = 30.0, *, path: str = "/readyz") -> None:
+    """Wait until a server has loaded its models, and says so at a path; raises `TimeoutError` after so many seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         try:
-            connection.request("GET", "/readyz")
+            connection.request("GET", path)
             if connection.getresponse().status == 200:
                 return
         except ConnectionError:

@@ -24,6 +24,7 @@ _SLOW = (
     "training/tasks/translation/test_confidence.py",
     "containers/test_helm_rules.py",
     "service/web/test_playground.py",
+    "service/web/test_encoder_views.py",
     "training/tasks/text_generation/test_export.py",
     "training/importing/test_classification.py",
     "training/importing/test_token_classification.py",

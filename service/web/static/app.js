@@ -6,12 +6,17 @@ import { readAddress, writeAddress } from "./address.js";
 import { Service } from "./answer.js";
 import { plural } from "./format.js";
 import * as classify from "./views/classify.js";
+import * as embed from "./views/embed.js";
 import * as nextWord from "./views/next-word.js";
 import * as other from "./views/other.js";
+import * as rerank from "./views/rerank.js";
 import * as score from "./views/score.js";
+import * as tag from "./views/tag.js";
 import * as translate from "./views/translate.js";
+import * as zeroShot from "./views/zero-shot.js";
 
-const VIEWS = { "next-word": nextWord, score, translate, classify, other };
+const VIEWS = { "next-word": nextWord, score, translate, classify, "zero-shot": zeroShot, tag, rerank, embed, other };
+const USUAL = ["next-word", "score", "translate", "classify"]; // those listed where no model has their operation, too
 const WRITTEN = 300; // milliseconds after a change; browsers bound how often a page may change its address
 const POLL = 1000; // milliseconds between two questions whether the server is ready
 
@@ -93,10 +98,12 @@ function App() {
     if (problem.kind === "loading" || problem.kind === "gone") served.reload();
   };
   const { View, title, operation } = VIEWS[view];
-  const others = [...new Set(served.models?.flatMap((model) => model.operations))].filter((each) => !covered.includes(each));
+  const offered = [...new Set(served.models?.flatMap((model) => model.operations))];
+  const others = offered.filter((each) => !covered.includes(each));
   const asked = operation ? [operation] : others;
   const models = (served.models ?? []).filter((model) => model.operations.some((each) => asked.includes(each)));
-  const listed = names.filter((name) => VIEWS[name].operation || others.length || name === view);
+  const has = (name) => (VIEWS[name].operation ? offered.includes(VIEWS[name].operation) : others.length > 0);
+  const listed = names.filter((name) => USUAL.includes(name) || name === view || has(name));
   useEffect(() => {
     document.title = `${title} · Softserve`;
   }, [title]);

@@ -55,6 +55,9 @@ export function ModelSelect({ models, value, onChange, label = "Model", none }) 
   return html`<${Select} label=${label} value=${value} options=${options} onChange=${onChange} />`;
 }
 
+// The lines of a text that are not blank.
+export const lines = (text) => text.split("\n").filter((line) => line.trim());
+
 export const modelId = (model) => `${model.name}:${model.version}`;
 
 // The chosen model: by its name, else the first one.
@@ -90,6 +93,13 @@ export const Bar = ({ share, mark }) => html`<span class="track" aria-hidden="tr
   <span class="bar" style=${{ inlineSize: `${100 * Math.min(share, 1)}%` }}></span>
   ${mark !== undefined && html`<span class="mark" style=${{ insetInlineStart: `${100 * mark}%` }}></span>`}
 </span>`;
+
+// A table of bars: {name, share, value} each.
+export const Bars = ({ names, rows }) => html`<table class="bars">
+  <${Heads} names=${names} />
+  <tbody>${rows.map(({ name, share, value }, place) => html`<tr key=${place}><th scope="row">${name}</th>
+    <td class="wide"><${Bar} share=${share} /></td><td class="number">${value}</td></tr>`)}</tbody>
+</table>`;
 
 // Column headings of a table whose columns explain themselves to the eye.
 export const Heads = ({ names }) => html`<thead><tr>

@@ -4,7 +4,7 @@ import { html } from "../hooks.js";
 import { useAnswers } from "../answer.js";
 import { fixed, percent } from "../format.js";
 import { Frame } from "../frame.js";
-import { Bar, Examples, Heads, ModelSelect, NumberField, TextArea, chosen, modelId } from "../parts.js";
+import { Bar, Bars, Examples, Heads, ModelSelect, NumberField, TextArea, chosen, modelId } from "../parts.js";
 
 export const title = "Next word";
 export const operation = "next-word";
@@ -80,18 +80,13 @@ function Distribution({ result, append }) {
   </figure>`;
 }
 
+const component = ({ kernel, weight }) => ({ name: html`<code>${kernel}</code>`, share: weight, value: percent(weight) });
+
 function Mixture({ components }) {
   if (!components) return null;
   return html`<figure>
     <figcaption>Weight of each component of the mixture in this context</figcaption>
-    <table class="bars">
-      <${Heads} names=${["Kernel", "Bar", "Weight"]} />
-      <tbody>${components.map(({ kernel, weight }, place) => html`<tr key=${place}>
-        <th scope="row"><code>${kernel}</code></th>
-        <td class="wide"><${Bar} share=${weight} /></td>
-        <td class="number">${percent(weight)}</td>
-      </tr>`)}</tbody>
-    </table>
+    <${Bars} names=${["Kernel", "Bar", "Weight"]} rows=${components.map(component)} />
   </figure>`;
 }
 

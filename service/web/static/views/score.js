@@ -4,7 +4,7 @@ import { html } from "../hooks.js";
 import { useAnswers } from "../answer.js";
 import { fixed, plural } from "../format.js";
 import { Frame } from "../frame.js";
-import { Examples, ModelSelect, NumberField, TextArea, chosen, modelId } from "../parts.js";
+import { Examples, ModelSelect, NumberField, TextArea, chosen, lines, modelId } from "../parts.js";
 import { DifferentWords, RankedWords } from "../words.js";
 
 export const title = "Score";
@@ -30,7 +30,7 @@ export function View({ fields, update, models }) {
   const others = models.filter((each) => each !== model);
   const other = others.find((each) => modelId(each) === fields.other);
   const compared = other ? [model, other] : [model];
-  const text = fields.text.split("\n").filter((line) => line.trim());
+  const text = lines(fields.text);
   const calls = compared.map((each) => ({
     path: "v1/score",
     body: { text, explain: true, top_k: fields.expected, model: modelId(each) },
