@@ -14,7 +14,7 @@ from models.tasks.text_embedding import Embedder
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
 from training.importing.embedder import EmbedderImporter, put_in_lower_case
-from training.importing.encoder import Encoder
+from training.importing.encoder import INSTEAD, Encoder
 from training.importing.errors import ImportRefused
 from training.importing.importer import EMBEDDER, ImportOptions, need, register
 from training.importing.sentence_modules import SentenceHead, read_modules
@@ -67,6 +67,6 @@ def _base_class(source: SourceDirectory) -> type:
     name = mapping.get(kind)
     if "auto_map" in source.config or not isinstance(name, str):
         reason = "names code of the directory, which is not run" if "auto_map" in source.config else "is not known"
-        raise ImportRefused(f"{CONFIG}: the model type {kind!r} {reason}; choose an encoder of transformers")
+        raise ImportRefused(f"{CONFIG}: the model type {kind!r} {reason}; {INSTEAD}")
     found: type = getattr(need("transformers"), name)
     return found

@@ -38,6 +38,7 @@ from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import compare_pairs, compare_tokens, encoder_tokenizer, reference_tokenizer
 
 __all__ = [
+    "INSTEAD",
     "Encoder",
     "TextReader",
     "calibration_batches",
@@ -62,11 +63,12 @@ _FUSED = ("bert", "camembert", "deberta-v2", "distilbert", "electra", "roberta",
 """Kinds of models whose attention is that of this project's graphs."""
 _ROBERTA = ("camembert", "roberta", "xlm-roberta")
 """Kinds whose positions are numbered from that after the padding's."""
-_INSTEAD = (
-    "train a classifier on an encoder instead (network.pretrained of a recipe, docs/tutorials/classifier.md), export "
-    "the model to ONNX by its own code and import that file, or add an importer by the entry points "
-    "softserve.training.importing"
+INSTEAD = (
+    "import an ONNX file of the model (path/onnx/model.onnx or hf:owner/name:onnx/model.onnx) where it has one, export "
+    "it to ONNX by its own code and import that file, train a model on an encoder instead (network.pretrained of a "
+    "recipe, docs/tutorials/classifier.md), or add an importer by the entry points softserve.training.importing"
 )
+"""What can be done with a model that is refused."""
 
 
 class _Sizes(BaseModel):
@@ -212,7 +214,7 @@ class Encoder:
                 raise
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             name = self.model_class.__name__
-            raise ImportRefused(f"torch cannot export {name} to ONNX ({reason}); {_INSTEAD}") from error
+            raise ImportRefused(f"torch cannot export {name} to ONNX ({reason}); {INSTEAD}") from error
 
     def compare_tokens(self, tokenizer: EncoderTokenizer, texts: Sequence[str]) -> None:
         """Raise `ImportRefused` where a text, or a pair of texts, has other tokens than in transformers."""
@@ -343,19 +345,19 @@ def _checked_class(source: SourceDirectory) -> Any:
     config, name = source.config, source.architecture
     transformers = need("transformers")
     if "auto_map" in config:
-        raise ImportRefused(f"{CONFIG} names code of the directory for {name}, which is not run; {_INSTEAD}")
+        raise ImportRefused(f"{CONFIG} names code of the directory for {name}, which is not run; {INSTEAD}")
     model_class = getattr(transformers, name, None)
     if model_class is None or not hasattr(model_class, "config_class"):
         version = importlib.metadata.version("transformers")
-        raise ImportRefused(f"transformers {version} has no class {name}; {_INSTEAD}")
+        raise ImportRefused(f"transformers {version} has no class {name}; {INSTEAD}")
     kind = model_class.config_class.model_type
     if kind in _FUSED:
         return model_class
     if config.get("is_encoder_decoder") or config.get("is_decoder"):
-        raise ImportRefused(f"{name} classifies by a decoder, whose padding the service does not know; {_INSTEAD}")
+        raise ImportRefused(f"{name} classifies by a decoder, whose padding the service does not know; {INSTEAD}")
     kinds = need("transformers.models.auto.modeling_auto")
     if kind in kinds.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in kinds.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        raise ImportRefused(f"{name} is a causal model, which classifies by the last token of a text; {_INSTEAD}")
+        raise ImportRefused(f"{name} is a causal model, which classifies by the last token of a text; {INSTEAD}")
     return model_class
 
 

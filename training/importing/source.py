@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -25,13 +25,13 @@ MODULES = "modules.json"
 _GRAPHS, _TOKENIZER = "onnx", "tokenizer.json"
 """The directory of ONNX files in that of a model, whose other files are not in it."""
 
-_HUB = re.compile(r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_HUB = re.compile(
+    r"hf:(?P<name>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?(?::(?P<graph>(?:[\w-][\w.-]*/)*[\w-][\w.-]*\.onnx))?"
+)
 _DOWNLOADED = (
     "config.json",
     "generation_config.json",
     "README.md",
-    "*.safetensors",
-    "model.safetensors.index.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -47,11 +47,12 @@ _DOWNLOADED = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*/config.json",
-    "*/model.safetensors",
 )
-"""Patterns of the files that are downloaded."""
+"""Patterns of the files that are downloaded, but those of weights."""
+_SAFETENSORS = ("*.safetensors", "model.safetensors.index.json", "*/model.safetensors")
 _TORCH_WEIGHTS, _TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 """Weights of older directories, of which tensors alone are read."""
+_TORCH_WEIGHT_FILES = (_TORCH_WEIGHTS, _TORCH_INDEX)
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 """Weights in formats that are not read."""
 _COMMON = re.compile(
@@ -185,7 +186,8 @@ class SourceDirectory:
         Names that many models have, such as `model.onnx`, `checkpoint-500` and the hashes of a cache, are passed over.
         """
         stated = self.json(CONFIG, optional=True).get("_name_or_path")
-        parts = [Path(self.onnx).stem] if self.onnx else [self.name.rpartition("/")[2]]
+        parts = [Path(self.onnx).stem] if self.onnx else []
+        parts += [self.name.rpartition("/")[2].removesuffix(".onnx")]
         parts += [self.path.name] if self.onnx else []
         parts += [Path(stated).name] if isinstance(stated, str) else []
         parts += [parent.name for parent in list(self.path.parents)[:2]]
@@ -198,10 +200,10 @@ def _is_plain(name: object, ending: str) -> bool:
 
 
 def open_source(where: str) -> SourceDirectory:
-    """Return a model directory: `hf:owner/name@revision`, a local directory, or an ONNX file in one.
+    """Return a model directory: `hf:owner/name@revision`, a local directory, or an ONNX file in one of them.
 
     A directory without safetensors that holds one ONNX file, itself or in its directory `onnx`, stands for that file.
-    Raises `ImportRefused`.
+    The file of a model of the Hub is named after a colon: `hf:owner/name:onnx/model.onnx`. Raises `ImportRefused`.
     """
     if where.startswith("hf:"):
         return _downloaded(where)
@@ -209,7 +211,7 @@ def open_source(where: str) -> SourceDirectory:
     if path.is_file() and path.suffix == ".onnx":
         return _of_graph(path)
     if not path.is_dir():
-        raise ImportRefused(f"{where} is neither a directory, nor an ONNX file, nor hf:owner/name@revision")
+        raise ImportRefused(f"{where} is neither a directory, nor an ONNX file, nor hf:owner/name@revision[:FILE.onnx]")
     graphs = sorted(file.name for file in path.glob("*.onnx"))
     if not graphs and not (path / _TORCH_WEIGHTS).exists():
         graphs = sorted(f"{_GRAPHS}/{file.name}" for file in path.glob(f"{_GRAPHS}/*.onnx"))
@@ -232,28 +234,53 @@ def _downloaded(where: str) -> SourceDirectory:
     """Download a model of the Hub into the cache of huggingface_hub, with safetensors weights where it has them."""
     found = _HUB.fullmatch(where)
     if found is None:
-        raise ImportRefused(f"{where!r} is not of the form hf:owner/name or hf:owner/name@revision")
+        raise ImportRefused(
+            f"{where!r} is not of the form hf:owner/name, hf:owner/name@revision or hf:owner/name:FILE.onnx"
+        )
     try:
         import huggingface_hub
     except ImportError as error:
         raise ImportRefused('downloads need huggingface_hub: pip install "softserve[import]"') from error
-    name, wanted = found["name"], found["revision"]
+    name = found["name"]
     try:
-        listed = huggingface_hub.HfApi().model_info(name, revision=wanted, files_metadata=True)
-        safe = any(
-            file.rfilename.endswith(".safetensors") and "/" not in file.rfilename for file in listed.siblings or []
-        )
-        wanted_files = [*_DOWNLOADED, *([] if safe else ["pytorch_model*.bin", _TORCH_INDEX])]
-        path = huggingface_hub.snapshot_download(name, revision=listed.sha, allow_patterns=wanted_files)
+        listed = huggingface_hub.HfApi().model_info(name, revision=found["revision"], files_metadata=True)
+        files = [file.rfilename for file in listed.siblings or []]
+        graph = found["graph"] or _only_graph(where, files)
+        path = Path(huggingface_hub.snapshot_download(name, revision=listed.sha, allow_patterns=_wanted(files, graph)))
+    except ImportRefused:
+        raise
     except Exception as error:  # its errors, and those of its HTTP client, share no public base
         raise ImportRefused(f"{where} cannot be downloaded: {error}") from error
-    source = SourceDirectory(Path(path), name, listed.sha)
     for file in listed.siblings or []:
-        if file.lfs is not None and source.has(file.rfilename):
-            _check_download(source, file.rfilename, file.lfs.sha256)
-    return source
+        if file.lfs is not None and (path / file.rfilename).is_file():
+            _check_download(name, path / file.rfilename, file.lfs.sha256)
+    if graph is None:
+        return SourceDirectory(path, name, listed.sha)
+    if not (path / graph).is_file():
+        raise ImportRefused(f"{name} has no {graph}")
+    local = _of_graph(path / graph)
+    return SourceDirectory(local.path, name, listed.sha, onnx=local.onnx)
 
 
-def _check_download(source: SourceDirectory, name: str, expected: str) -> None:
-    if sha256_of(source.path / name) != expected:
-        raise ImportRefused(f"{name} of {source.name} is not the file that the Hub describes (checksum)")
+def _only_graph(where: str, files: Sequence[str]) -> str | None:
+    """Return the ONNX file of a model without other weights; raises `ImportRefused` where it has several."""
+    if any("/" not in file and (file.endswith(".safetensors") or file in _TORCH_WEIGHT_FILES) for file in files):
+        return None
+    graphs = [file for file in files if re.fullmatch(rf"({_GRAPHS}/)?[^/]+\.onnx", file)]
+    if len(graphs) > 1:
+        named = ", ".join(f"{where}:{graph}" for graph in graphs)
+        raise ImportRefused(f"{where} has several ONNX files; name the one to import: {named}")
+    return graphs[0] if graphs else None
+
+
+def _wanted(files: Sequence[str], graph: str | None) -> list[str]:
+    """Return the patterns of what is downloaded: an ONNX file with its data, safetensors, or else PyTorch's weights."""
+    if graph is not None:
+        return [*_DOWNLOADED, f"{graph.rpartition('/')[0] or '.'}/*.json", graph, f"{graph}_data*", f"{graph}.data"]
+    safe = any(file.endswith(".safetensors") and "/" not in file for file in files)
+    return [*_DOWNLOADED, *_SAFETENSORS, *([] if safe else ["pytorch_model*.bin", _TORCH_INDEX])]
+
+
+def _check_download(name: str, file: Path, expected: str) -> None:
+    if sha256_of(file) != expected:
+        raise ImportRefused(f"{file.name} of {name} is not the file that the Hub describes (checksum)")

@@ -34,7 +34,7 @@ def test_other_encoders_are_exported_by_torch(architecture: str, source: Source,
         ("GPT2ForSequenceClassification", {}, "GPT2ForSequenceClassification is a causal model"),
         ("BartForSequenceClassification", {"is_encoder_decoder": True}, "classifies by a decoder"),
         ("NewForSequenceClassification", {"auto_map": {"AutoModel": "code.Model"}}, "names code of the directory"),
-        ("NewForSequenceClassification", {}, "has no class NewForSequenceClassification; train a classifier on"),
+        ("NewForSequenceClassification", {}, "has no class NewForSequenceClassification; import an ONNX file"),
         ("BertForQuestionAnswering", {}, "it marks answers in a text, which no operation does"),
     ],
 )

@@ -190,7 +190,7 @@ def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """Replace the functions that reach for the Hub; what they were asked is noted."""
     directory = source()
     checksum = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
-    state = SimpleNamespace(directory=directory, checksum=checksum, asked={}, error=None)
+    state = SimpleNamespace(directory=directory, checksum=checksum, asked={}, error=None, files=None)
 
     def model_info(self: object, name: str, **options: Any) -> Any:
         if state.error is not None:
@@ -200,6 +200,7 @@ def hub(source: Source, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             SimpleNamespace(rfilename="pytorch_model.bin", lfs=SimpleNamespace(sha256="0")),
             SimpleNamespace(rfilename="config.json", lfs=None),
         ]
+        files = files if state.files is None else [SimpleNamespace(rfilename=each, lfs=None) for each in state.files]
         state.asked = {"name": name, "revision": options["revision"]}
         return SimpleNamespace(sha="c0ffee", siblings=files)
 
@@ -223,6 +224,38 @@ def test_a_download_is_pinned_and_leaves_pickles_out(hub: SimpleNamespace) -> No
     assert hub.asked["revision"] is None
 
 
+def test_an_onnx_file_of_the_hub(hub: SimpleNamespace) -> None:
+    (hub.directory / "onnx").mkdir()
+    (hub.directory / "onnx" / "model.onnx").touch()
+    for tokenizer, place, graph in (
+        ("tokenizer.json", ".", "onnx/model.onnx"),
+        ("onnx/tokenizer.json", "onnx", "model.onnx"),
+    ):
+        (hub.directory / tokenizer).touch()
+        opened = open_source("hf:owner/some-name@v1.0:onnx/model.onnx")
+        assert (opened.path, opened.onnx) == (hub.directory / place, graph)
+        assert (opened.name, opened.revision, opened.default_name()) == ("owner/some-name", "c0ffee", "some-name")
+        patterns = hub.asked["patterns"]
+        assert {"onnx/model.onnx", "onnx/model.onnx_data*", "onnx/*.json", "tokenizer.json"} <= set(patterns)
+        assert not any(pattern.endswith(("bin", "safetensors")) for pattern in patterns)
+    with pytest.raises(ImportRefused, match=r"owner/name has no other\.onnx"):
+        open_source("hf:owner/name:other.onnx")
+
+
+def test_the_only_weights_of_a_model_of_the_hub_are_an_onnx_file(hub: SimpleNamespace) -> None:
+    (hub.directory / "onnx").mkdir()
+    (hub.directory / "onnx" / "model.onnx").touch()
+    hub.files = ["config.json", "onnx/model.onnx"]
+    assert open_source("hf:owner/name").onnx == "onnx/model.onnx"
+    hub.files = ["model.onnx", "onnx/model_int8.onnx"]
+    with pytest.raises(
+        ImportRefused, match=r"name the one to import: hf:owner/name:model.onnx, hf:owner/name:onnx/mod"
+    ):
+        open_source("hf:owner/name")
+    hub.files = ["pytorch_model.bin", "onnx/model.onnx"]
+    assert open_source("hf:owner/name").onnx is None
+
+
 def test_another_file_than_the_hub_describes_is_refused(hub: SimpleNamespace) -> None:
     hub.checksum = "0" * 64
     with pytest.raises(ImportRefused, match=f"{WEIGHTS} of owner/name is not the file that the Hub describes"):
@@ -235,7 +268,9 @@ def test_a_hub_out_of_reach(hub: SimpleNamespace) -> None:
         open_source("hf:owner/name")
 
 
-@pytest.mark.parametrize("where", ["hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:../b c"])
+@pytest.mark.parametrize(
+    "where", ["hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:../b c", "hf:a/b:c.bin", "hf:a/b:../c.onnx"]
+)
 def test_addresses(where: str) -> None:
     with pytest.raises(ImportRefused, match="is not of the form hf:owner/name"):
         open_source(where)
