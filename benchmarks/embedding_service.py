@@ -1,4 +1,4 @@
-"""Requests for vectors of one text each: the service against another server with the same weights.
+r"""Requests for vectors of one text each: the service against another server with the same weights.
 
     pip install "softserve[import]" sentence-transformers
     softserve-train import path/to/all-MiniLM-L6-v2 --output my-models
@@ -8,7 +8,8 @@ The other is FastAPI with sentence-transformers, or Infinity from an environment
 versions of these libraries:
 
     python -m venv infinity
-    infinity/bin/pip install "infinity_emb[server]" "sentence-transformers<4" "transformers<4.50" "optimum<1.27" torch
+    infinity/bin/pip install "infinity_emb[server]==0.0.78" "sentence-transformers<4" "transformers<4.49" \
+        "optimum<1.27" "datasets<4" "pyarrow<20" "numpy<2" torch
     python -m benchmarks.embedding_service ... --infinity infinity/bin/infinity_emb
 
 Both servers run on this machine, with the client; in each round they take turns at every number of connections. Rates

@@ -2,9 +2,9 @@
 
     python -m benchmarks.learning_rates --data-dir data                  # some minutes a training
 
-The data are those of `benchmarks.own_data`; nothing but `loop.learning_rate` differs between the columns. No test set is
-looked at. A learning-rate range test, or any search before the training, can gain at most the difference between the
-column `1` and the best one.
+The data are those of `benchmarks.own_data`; nothing but `loop.learning_rate` differs between the columns. No test set
+is looked at. A learning-rate range test, or any search before the training, can gain at most the difference between
+the column `x 1` and the best one.
 """
 
 import json
@@ -46,9 +46,8 @@ def main(data_dir: Path = Path("data"), only: tuple[str, ...] = _ROWS, factors: 
 
 def _best(place: Path, rate: float) -> float:
     """Train with a learning rate and return the best metric of the development set."""
-    _call(
-        place, "run", "own.yaml", "--data-dir", ".", "--restart", "--no-baselines", "--set", f"loop.learning_rate={rate}"
-    )
+    options = ("--restart", "--no-baselines", "--set", f"loop.learning_rate={rate}")
+    _call(place, "run", "own.yaml", "--data-dir", ".", *options)
     history = json.loads((place / "runs" / "own" / "history.json").read_text(encoding="utf-8"))
     metrics = [float(each["metric"]) for each in history]
     return min(metrics) if metrics[0] > 1 else max(metrics)  # perplexities lie above 1, shares below
