@@ -1,7 +1,8 @@
 """Texts with markup: HTML, XML and Markdown."""
 
+from models.text.markup.blocks import BlockTags
 from models.text.markup.document import Block, Document, filled
 from models.text.markup.formats import MAX_NAMES, PLAIN, Markup, TextFormat
 from models.text.markup.placement import Aligned
 
-__all__ = ["MAX_NAMES", "PLAIN", "Aligned", "Block", "Document", "Markup", "TextFormat", "filled"]
+__all__ = ["MAX_NAMES", "PLAIN", "Aligned", "Block", "BlockTags", "Document", "Markup", "TextFormat", "filled"]

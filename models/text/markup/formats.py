@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.document import Document
 from models.text.markup.html import html_document
 from models.text.markup.markdown import markdown_document
@@ -26,6 +27,8 @@ class Markup:
     """Names of elements whose content is left alone."""
     translate_attributes: tuple[str, ...] = ()
     """Names of attributes whose values are texts."""
+    block_tags: BlockTags = DETECTED
+    """Elements of HTML or XML that end a block of text, or do not."""
 
     def document(self, text: str, *, places_tags: bool = True) -> Document:
         """Return a text taken apart; without `places_tags`, inline tags stay between texts translated apart.
@@ -37,6 +40,7 @@ class Markup:
             text,
             ignore_tags=self.ignore_tags,
             translate_attributes=self.translate_attributes,
+            block_tags=self.block_tags,
             places_tags=places_tags,
         )
 

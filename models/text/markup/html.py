@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
+from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.builder import Builder
 from models.text.markup.document import Document
 from models.text.markup.tokens import Token, tokens_of
@@ -113,28 +114,32 @@ def html_document(
     *,
     ignore_tags: Collection[str] = (),
     translate_attributes: Collection[str] = (),
+    block_tags: BlockTags = DETECTED,
     places_tags: bool = True,
 ) -> Document:
     """Return HTML, a document or a fragment, taken apart.
 
-    The content of `ignore_tags` is left alone, and the values of `translate_attributes` are texts too. Raises
-    `QueryError` for more tags than `MAX_TAGS`, or elements deeper in each other than `MAX_DEPTH`.
+    The content of `ignore_tags` is left alone, and the values of `translate_attributes` are texts too; `block_tags`
+    name, in lower case, elements whose tags end a block, or do not, whatever HTML says. Raises `QueryError` for more
+    tags than `MAX_TAGS`, or elements deeper in each other than `MAX_DEPTH`.
     """
     builder = Builder(text, {name.lower() for name in translate_attributes}, places_tags=places_tags)
     ignored = _COPIED | {name.lower() for name in ignore_tags}
     tokens = iter(_with_copied(text, tokens_of(text), ignored))
     for token, is_copied in tokens:
-        _add(builder, text, token, is_copied=is_copied)
+        _add(builder, text, token, block_tags, is_copied=is_copied)
     return builder.document()
 
 
-def _add(builder: Builder, text: str, token: Token, *, is_copied: bool) -> None:
-    is_inline = token.name in _INLINE or "-" in token.name
+def _add(builder: Builder, text: str, token: Token, block_tags: BlockTags, *, is_copied: bool) -> None:
+    is_inline = block_tags.is_inline(token.name, token.name in _INLINE or "-" in token.name)
     if is_copied:
         is_inline = (is_inline or token.name in _INLINE_COPIED) and _BLOCK_TAG.search(text, *token.span) is None
         _add_copied(builder, token, is_inline=is_inline)
     elif token.kind == "text":
         builder.text(token.span)
+    elif token.name in block_tags.splitting:
+        builder.boundary(token)
     elif token.kind == "end":
         builder.inline("close", token) if is_inline else builder.boundary(token)
     elif token.kind in ("other", "raw") or token.name in _INLINE_VOID or (is_inline and token.kind == "empty"):

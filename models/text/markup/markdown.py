@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from models.errors import QueryError
+from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.builder import Builder, Role
 from models.text.markup.document import Document
 from models.text.markup.entities import Spelling
@@ -53,6 +54,7 @@ def markdown_document(
     *,
     ignore_tags: Collection[str] = (),
     translate_attributes: Collection[str] = (),
+    block_tags: BlockTags = DETECTED,
     places_tags: bool = True,
 ) -> Document:
     """Return Markdown taken apart; its parameters for elements have no effect.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from xml.parsers import expat
 
 from models.errors import QueryError
+from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.builder import MAX_TAGS, Builder, too_many_tags
 from models.text.markup.document import Document
 from models.text.markup.tokens import Token, tokens_of
@@ -27,18 +28,20 @@ def xml_document(
     *,
     ignore_tags: Collection[str] = (),
     translate_attributes: Collection[str] = (),
+    block_tags: BlockTags = DETECTED,
     places_tags: bool = True,
 ) -> Document:
     """Return XML, a document or a fragment, taken apart.
 
     The content of `ignore_tags`, and of elements with `translate="no"`, is left alone, and the values of
-    `translate_attributes` are texts too. Raises `QueryError` for what is not well-formed, has a document type
+    `translate_attributes` are texts too. `block_tags` name elements whose tags end a block, or do not, whatever their
+    content. Raises `QueryError` for what is not well-formed, has a document type
     declaration, or more tags than `MAX_TAGS`.
     """
     _check(text)
     tokens = list(tokens_of(text, xml=True))
     builder = Builder(text, translate_attributes, places_tags=places_tags)
-    inline = _inline(text, tokens)
+    inline = _inline(text, tokens, block_tags)
     copied_from: int | None = None
     depth = 0
     for token, is_inline in zip(tokens, inline, strict=True):
@@ -109,26 +112,41 @@ class _Checked:
         self.depth -= 1
 
 
-def _inline(text: str, tokens: Sequence[Token]) -> list[bool]:
-    """Return for each token whether it is within an element that has text of its own."""
-    has_text = [False]
+def _inline(text: str, tokens: Sequence[Token], block_tags: BlockTags) -> list[bool]:
+    """Return for each token whether it is within an element that has text of its own, unless `block_tags` say more.
+
+    Tags of elements that hold one whose tags end a block end blocks too.
+    """
+    has_text, is_split = [False], [False]
     stack = [0]
     for token in tokens:
         if token.kind == "end":
-            stack.pop()
+            closed = stack.pop()
+            is_split[stack[-1]] |= is_split[closed]
         if token.kind == "text" and text[slice(*token.span)].strip():
             has_text[stack[-1]] = True
-        elif token.kind == "start":
+        elif token.kind in ("start", "empty") and token.name in block_tags.splitting:
+            is_split[stack[-1]] = True
+        if token.kind == "start":
             stack.append(len(has_text))
             has_text.append(False)
+            is_split.append(False)
     found: list[bool] = []
     mixed = [has_text[0]]
+    within = [0]
     begun = 0
     for token in tokens:
         if token.kind == "end":
             mixed.pop()
-        found.append(mixed[-1])
-        if token.kind == "start":
+            element = within.pop()
+        elif token.kind == "start":
             begun += 1
+            element = begun
+        if token.kind in ("start", "end"):
+            found.append(not is_split[element] and block_tags.is_inline(token.name, mixed[-1]))
+        else:
+            found.append(block_tags.is_inline(token.name, mixed[-1]) if token.kind == "empty" else mixed[-1])
+        if token.kind == "start":
             mixed.append(mixed[-1] or has_text[begun])
+            within.append(begun)
     return found

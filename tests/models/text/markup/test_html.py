@@ -1,9 +1,11 @@
 """Parts of HTML that are translated, left alone, or carried along within a sentence."""
 
+from typing import Any
+
 import pytest
 
 from models import QueryError
-from models.text.markup import Markup
+from models.text.markup import BlockTags, Markup
 from models.text.markup.builder import MAX_DEPTH, MAX_TAGS
 from models.text.markup.document import ATOMS
 from tests.support.markup import linked_translation
@@ -11,8 +13,15 @@ from tests.support.markup import linked_translation
 A, B = chr(ATOMS[0]), chr(ATOMS[1])
 
 
-def texts(source: str, **chosen: tuple[str, ...]) -> list[str]:
+def texts(source: str, **chosen: Any) -> list[str]:
     return [block.text for block in Markup("html", **chosen).document(source).blocks]
+
+
+def test_elements_that_end_a_block_can_be_named() -> None:
+    source = "<p>Er sagte, <b>es sei <i>gut</i>.</b></p><li>Eins</li>"
+    assert texts(source, block_tags=BlockTags(splitting=frozenset({"b"}))) == ["Er sagte,", "es sei gut.", "Eins"]
+    assert texts(source, block_tags=BlockTags(detect=False)) == ["Er sagte, es sei gut.Eins"]
+    assert texts("<div>Eins</div>", block_tags=BlockTags(non_splitting=frozenset({"div"}))) == ["Eins"]
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,15 @@
 """Parts of XML that are translated, and XML that is refused."""
 
+from typing import Any
+
 import pytest
 
 from models import QueryError
-from models.text.markup import Markup
+from models.text.markup import BlockTags, Markup
 from models.text.markup.builder import MAX_TAGS
 
 
-def texts(source: str, **chosen: tuple[str, ...]) -> list[str]:
+def texts(source: str, **chosen: Any) -> list[str]:
     return [block.text for block in Markup("xml", **chosen).document(source).blocks]
 
 
@@ -21,6 +23,26 @@ def test_elements_are_left_alone() -> None:
     source = "<a><p translate='no'>Nein</p><q><p>Nein</p></q><p>Ja</p></a>"
     assert texts(source, ignore_tags=("q",)) == ["Ja"]
     assert texts("<a n='Ein Hund'/>", translate_attributes=("n",)) == ["Ein Hund"]
+
+
+@pytest.mark.parametrize(
+    ("block_tags", "expected"),
+    [
+        (BlockTags(), ["Er sagte, es sei gut.", "Eins", "Zwei"]),
+        (BlockTags(splitting=frozenset({"q"})), ["Er sagte,", "es sei gut.", "Eins", "Zwei"]),
+        (BlockTags(non_splitting=frozenset({"r"})), ["Er sagte, es sei gut.", "Eins Zwei"]),
+        (BlockTags(detect=False), ["Er sagte, es sei gut. Eins Zwei"]),
+        (BlockTags(splitting=frozenset({"p"}), detect=False), ["Er sagte, es sei gut.", "Eins Zwei"]),
+        (BlockTags(splitting=frozenset({"r"}), detect=False), ["Er sagte, es sei gut.", "Eins", "Zwei"]),
+        (
+            BlockTags(splitting=frozenset({"q"}), non_splitting=frozenset({"q"})),
+            ["Er sagte,", "es sei gut.", "Eins", "Zwei"],
+        ),
+    ],
+)
+def test_elements_that_end_a_block_can_be_named(block_tags: BlockTags, expected: list[str]) -> None:
+    source = "<a><p>Er sagte, <q>es sei <b>gut</b>.</q></p> <p><r>Eins</r> <r>Zwei</r></p></a>"
+    assert texts(source, block_tags=block_tags) == expected
 
 
 @pytest.mark.parametrize(
