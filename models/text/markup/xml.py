@@ -117,20 +117,7 @@ def _inline(text: str, tokens: Sequence[Token], block_tags: BlockTags) -> list[b
 
     Tags of elements that hold one whose tags end a block end blocks too.
     """
-    has_text, is_split = [False], [False]
-    stack = [0]
-    for token in tokens:
-        if token.kind == "end":
-            closed = stack.pop()
-            is_split[stack[-1]] |= is_split[closed]
-        if token.kind == "text" and text[slice(*token.span)].strip():
-            has_text[stack[-1]] = True
-        elif token.kind in ("start", "empty") and token.name in block_tags.splitting:
-            is_split[stack[-1]] = True
-        if token.kind == "start":
-            stack.append(len(has_text))
-            has_text.append(False)
-            is_split.append(False)
+    has_text, is_split = _elements(text, tokens, block_tags)
     found: list[bool] = []
     mixed = [has_text[0]]
     within = [0]
@@ -150,3 +137,22 @@ def _inline(text: str, tokens: Sequence[Token], block_tags: BlockTags) -> list[b
             mixed.append(mixed[-1] or has_text[begun])
             within.append(begun)
     return found
+
+
+def _elements(text: str, tokens: Sequence[Token], block_tags: BlockTags) -> tuple[list[bool], list[bool]]:
+    """Return for each element, after the whole, whether it has text of its own and whether one within it ends a block."""
+    has_text, is_split = [False], [False]
+    stack = [0]
+    for token in tokens:
+        if token.kind == "end":
+            closed = stack.pop()
+            is_split[stack[-1]] |= is_split[closed]
+        if token.kind == "text" and text[slice(*token.span)].strip():
+            has_text[stack[-1]] = True
+        elif token.kind in ("start", "empty") and token.name in block_tags.splitting:
+            is_split[stack[-1]] = True
+        if token.kind == "start":
+            stack.append(len(has_text))
+            has_text.append(False)
+            is_split.append(False)
+    return has_text, is_split
