@@ -140,7 +140,7 @@ def _inline(text: str, tokens: Sequence[Token], block_tags: BlockTags) -> list[b
 
 
 def _elements(text: str, tokens: Sequence[Token], block_tags: BlockTags) -> tuple[list[bool], list[bool]]:
-    """Return for each element, after the whole, whether it has text of its own and whether one within it ends a block."""
+    """Return for the whole and each element whether it has text of its own, and whether one in it ends a block."""
     has_text, is_split = [False], [False]
     stack = [0]
     for token in tokens:
