@@ -29,6 +29,7 @@ _SLOW = (
     "training/importing/test_classification.py",
     "training/importing/test_token_classification.py",
     "training/importing/test_embedding.py",
+    "training/importing/test_setfit.py",
     "training/cli/test_new.py",
     "training/tasks/causal_language_model/test_pretrained.py",
     "training/importing/test_regression.py",

@@ -21,7 +21,34 @@ from training.importing.sentence_modules import SentenceHead, read_modules
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import encoder_tokenizer
 
-__all__ = ["EmbeddingImporter"]
+__all__ = ["EmbeddingImporter", "SentenceEncoder"]
+
+
+class SentenceEncoder:
+    """An encoder of transformers with the modules that make a vector of its hidden states."""
+
+    def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
+        """Raise `ImportRefused` for modules that are not known or do not fit each other."""
+        self.modules = modules = read_modules(source, options.pooling)
+        limit = ImportOptions(max_tokens=options.max_tokens or modules.max_tokens)
+        self.encoder = encoder = Encoder(source, limit, _base_class(source))
+        encoder.pairs = None  # vectors are of single texts
+        self.tokenizer = encoder.tokenizer
+        if modules.lower_case:
+            put_in_lower_case(encoder.reference_tokenizer.backend_tokenizer)
+            self.tokenizer, _ = encoder_tokenizer(encoder.reference_tokenizer.backend_tokenizer)
+        self.head = SentenceHead(modules).eval()
+        sample = EncodedText((encoder.special.end,) * 3, 3)
+        try:
+            self.dimensions = len(self.vector(sample))
+        except RuntimeError as error:
+            raise ImportRefused(f"the modules of {source.name} do not fit each other: {error}") from error
+
+    @torch.no_grad()
+    def vector(self, text: EncodedText) -> NDArray[np.float32]:
+        """Return the vector of a text, before it is normalized, `[d]`."""
+        found: NDArray[np.float32] = self.head(self.encoder.reference(text), torch.tensor([len(text.tokens)]))[0]
+        return np.asarray(found, np.float32)
 
 
 @register(EMBEDDER)
@@ -32,32 +59,19 @@ class EmbeddingImporter(EmbedderImporter):
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
-        self.modules = modules = read_modules(source, options.pooling)
-        limit = ImportOptions(max_tokens=options.max_tokens or modules.max_tokens)
-        self.encoder = encoder = Encoder(source, limit, _base_class(source))
-        encoder.pairs = None  # vectors are of single texts
-        self.tokenizer = encoder.tokenizer
-        if modules.lower_case:
-            put_in_lower_case(encoder.reference_tokenizer.backend_tokenizer)
-            self.tokenizer, _ = encoder_tokenizer(encoder.reference_tokenizer.backend_tokenizer)
-        self._head = SentenceHead(modules).eval()
-        sample = EncodedText((encoder.special.end,) * 3, 3)
-        try:
-            self.dimensions = len(self.reference_vector(sample))
-        except RuntimeError as error:
-            raise ImportRefused(f"the modules of {source.name} do not fit each other: {error}") from error
+        self._sentences = sentences = SentenceEncoder(source, options)
+        self.modules, self.encoder, self.tokenizer = sentences.modules, sentences.encoder, sentences.tokenizer
+        self.dimensions = sentences.dimensions
 
     def graphs(self) -> Mapping[str, BundleGraph]:
-        return {"embed": self.encoder.graph(self._head, self.contract)}
+        return {"embed": self.encoder.graph(self._sentences.head, self.contract)}
 
     def largest_difference(self, model: Embedder, bundle: Path, texts: Sequence[str]) -> float:
         self.encoder.compare_tokens(self.tokenizer, texts)
         return super().largest_difference(model, bundle, texts)
 
-    @torch.no_grad()
     def reference_vector(self, text: EncodedText) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._head(self.encoder.reference(text), torch.tensor([len(text.tokens)]))[0]
-        return np.asarray(found, np.float32)
+        return self._sentences.vector(text)
 
 
 def _base_class(source: SourceDirectory) -> type:

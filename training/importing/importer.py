@@ -34,6 +34,8 @@ __all__ = [
     "ONNX_TAGGER",
     "REGRESSOR",
     "SEQUENCE_CLASSIFIER",
+    "SETFIT",
+    "SETFIT_HEAD",
     "TAGGER",
     "Agreement",
     "ImportOptions",
@@ -55,6 +57,9 @@ TAGGER = "*ForTokenClassification"
 """The architecture of models that label the tokens of a text."""
 EMBEDDER = "*Model"
 """The architecture of text embeddings: of directories of sentence-transformers, and of encoders without a head."""
+SETFIT, SETFIT_HEAD = "SetFit", "model_head.pkl"
+"""The architecture of classifiers that SetFit trained, and the file that tells them from other directories of
+sentence-transformers."""
 
 _OF_CAUSAL_MODELS = (
     "of causal language models GPT2LMHeadModel, and LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, "
@@ -216,6 +221,8 @@ def chosen_importer(source: SourceDirectory) -> type[Importer]:
     """
     if source.onnx:
         return ARCHITECTURES[_onnx_architecture(source)]
+    if source.has(SETFIT_HEAD):
+        return ARCHITECTURES[SETFIT]
     name, config = source.architecture, source.config
     try:
         return ARCHITECTURES[name]

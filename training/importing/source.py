@@ -47,6 +47,8 @@ _DOWNLOADED = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "*/config.json",
+    "config_setfit.json",
+    "model_head.pkl",
 )
 """Patterns of the files that are downloaded, but those of weights."""
 _SAFETENSORS = ("*.safetensors", "model.safetensors.index.json", "*/model.safetensors")
