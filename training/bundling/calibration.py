@@ -42,8 +42,11 @@ class RangeRecorder:
         return onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        results: list[Array] = self._sessions[graph].run([*outputs, *self._watched[graph]], dict(inputs))
-        for name, values in zip(self._watched[graph], results[len(outputs) :], strict=True):
+        computed = [name for name in self._watched[graph] if name not in inputs]
+        results: list[Array] = self._sessions[graph].run([*outputs, *computed], dict(inputs))
+        watched = {**inputs, **dict(zip(computed, results[len(outputs) :], strict=True))}
+        for name in self._watched[graph]:
+            values = watched[name]
             low, high = self._seen.get((graph, name), (0.0, 0.0))
             self._seen[graph, name] = (min(low, float(values.min())), max(high, float(values.max())))
         return results[: len(outputs)]

@@ -9,11 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from training.bundling.topk import top_k
 from training.softmax import GeneralizedSoftmax, Kernel
 from training.softmax.kernel import at_least_float32
 from training.softmax.kernels import Linear, Power
 
 __all__ = ["FoldedSoftmax", "layer_section"]
+
+_LEAST_RANKED = 1e-30
+"""Probabilities of a mixture from which on classes are ranked by the sum over the components, which is a float32."""
 
 
 def layer_section(layer: GeneralizedSoftmax) -> Mapping[str, object]:
@@ -62,6 +66,27 @@ class FoldedSoftmax(nn.Module):
     def log_prob(self, hidden: Tensor) -> Tensor:
         """Return `GeneralizedSoftmax.log_prob`: `[N, d]` -> `[N, V]`."""
         return self._layer.mix(hidden, self.scores(hidden))
+
+    def top_k(self, hidden: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the k largest of `log_prob` and their classes, descending: `[N, d]`, k `[]` -> two of `[N, k]`.
+
+        Those of a mixture are chosen among all classes by sums of probabilities instead of a logarithm of each, and the
+        logarithm is then computed of the k sums alone, in log space. Below `_LEAST_RANKED`, where sums may be 0,
+        classes are chosen by their most probable component.
+        """
+        layer = self._layer
+        if layer.num_components == 1 or layer.has_zeros:
+            return top_k(self.log_prob(hidden), k)
+        log_prior = layer.log_mixture_weights(hidden).t()[:, :, None]
+        parts = [functional.log_softmax(score, dim=-1) + log_prior[i] for i, score in enumerate(self.scores(hidden))]
+        total, largest = parts[0].exp(), parts[0]
+        for part in parts[1:]:
+            total, largest = total + part.exp(), torch.maximum(largest, part)
+        _, chosen = top_k(torch.where(total >= _LEAST_RANKED, total, largest), k)
+        values = layer.log_sum(torch.stack([part.gather(1, chosen) for part in parts]))
+        # Sums that are equal in float32 may have logarithms in another order.
+        values, order = top_k(values, k)
+        return values, chosen.gather(1, order)
 
     def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
         """Return `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""

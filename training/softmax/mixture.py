@@ -356,6 +356,10 @@ class GeneralizedSoftmax(nn.Module):
         if self.sparse_k is not None:
             return torch.logsumexp(log_prior + torch.stack([self._log_softmax(score) for score in scores]), dim=0)
         joint = torch.log_softmax(torch.cat(list(scores)).unflatten(0, (len(scores), -1)), dim=-1) + log_prior
+        return self.log_sum(joint)
+
+    def log_sum(self, joint: Tensor) -> Tensor:
+        """Return log-probabilities from the components' ones, weights included: `[K, N, V]` -> `[N, V]`."""
         # As logsumexp, which ONNX Runtime computes several times slower along this axis.
         largest = joint.amax(0)
         if self.bias is None:

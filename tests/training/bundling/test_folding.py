@@ -43,6 +43,48 @@ def test_folded_log_probabilities_equal_the_layers(kernels: str, options: dict[s
 
 
 @torch.no_grad()
+@pytest.mark.parametrize(
+    ("kernels", "options"),
+    [*itertools.product(["lin", "pow", "2*lin", "lin,log,pow"], [{}, {"sparse_k": 4}, {"bias": True}])],
+    ids=str,
+)
+@pytest.mark.parametrize("k", [1, 10, V])
+def test_the_best_classes_are_those_of_all_log_probabilities(kernels: str, options: dict[str, object], k: int) -> None:
+    layer, folded = _pair(kernels, **options)
+    hidden = torch.randn(50, D, dtype=torch.float64)
+    values, classes = folded.top_k(hidden, torch.tensor(k))
+    expected = layer.log_prob(hidden).topk(k)
+    torch.testing.assert_close(values, expected.values, rtol=1e-9, atol=1e-9)
+    found = values > -torch.inf
+    assert torch.equal(classes[found], expected.indices[found])
+
+
+@torch.no_grad()
+def test_classes_of_a_mixture_are_ranked_though_their_probabilities_are_0_in_float32() -> None:
+    layer, _ = _pair("2*lin")
+    layer.weight.mul_(100)
+    folded, hidden = FoldedSoftmax(layer.float()), torch.randn(20, D)
+    values, classes = folded.top_k(hidden, torch.tensor(10))
+    assert (values < -150).any()
+    exact = layer.double().log_prob(hidden.double())
+    torch.testing.assert_close(values.double(), exact.gather(1, classes), rtol=1e-5, atol=1e-3)
+    likely = exact.topk(10).values > -60
+    assert torch.equal(classes[likely], exact.topk(10).indices[likely])
+    assert (values.diff() <= 0).all()
+
+
+@torch.no_grad()
+def test_a_class_that_the_bias_excludes_is_ranked_last() -> None:
+    layer, folded = _pair("lin,log", bias=True)
+    assert layer.bias is not None
+    layer.bias[3] = -torch.inf
+    values, classes = folded.top_k(torch.randn(5, D, dtype=torch.float64), torch.tensor(V))
+    assert (classes[:, -1] == 3).all()
+    assert (values[:, -1] == -torch.inf).all()
+    assert values[:, :-1].isfinite().all()
+
+
+@torch.no_grad()
 def test_pow_with_p_2_is_an_affine_layer() -> None:
     layer, folded = _pair("pow")
     hidden = torch.randn(5, D, dtype=torch.float64)

@@ -25,7 +25,6 @@ from training.bundling.graphs import random_sequences
 from training.bundling.model_card import Card
 from training.bundling.quantize import quantize_int8_static
 from training.bundling.task_export import TOKENIZER, vocabulary_section
-from training.bundling.topk import top_k
 from training.networks.operators import attend, attend_some
 from training.networks.text_classifier import TextClassifier, pooled
 from training.networks.transformer import padding_mask
@@ -68,7 +67,7 @@ class ClassifyTextGraph(nn.Module):
             hidden = layer.after(0, hidden, layer.attention.output(attended.flatten(0, 1)))
             hidden = layer.after(1, hidden, layer.feed_forward(hidden))
         vectors = pooled(hidden.view(*tokens.shape, -1), lengths, self.pooling)
-        return top_k(self.output_layer.log_prob(vectors), k)
+        return self.output_layer.top_k(vectors, k)
 
 
 class TextClassificationExport(ClassifierExport):
