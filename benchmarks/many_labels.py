@@ -100,7 +100,9 @@ def main(
     """
     threads = 1 if processor_time else threads
     clock = time.thread_time if processor_time else time.perf_counter
-    print(f"{processor(torch.device('cpu'))}, {threads} threads, onnxruntime {onnxruntime.__version__}", file=sys.stderr)
+    print(
+        f"{processor(torch.device('cpu'))}, {threads} threads, onnxruntime {onnxruntime.__version__}", file=sys.stderr
+    )
     print("| labels | layer | weights | texts | product, ms | top-k, ms | ratio | memory of both, MB |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for count in labels:

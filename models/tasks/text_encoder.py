@@ -23,8 +23,8 @@ class BertNetwork(Contract):
     """Attention heads."""
     layers: PositiveInt
     """Transformer layers."""
-    pooling: Literal["mean", "cls"]
-    """Pooled representation: the mean of the hidden states, or that of `[CLS]`."""
+    pooling: Literal["mean", "cls"] | None = None
+    """Pooled representation: the mean of the hidden states, or that of `[CLS]`; None of a model of tokens."""
     positions: PositiveInt
     """Tokens that a text may have, the special ones included."""
 

@@ -178,7 +178,7 @@ class Tagger(Model[TaggerConfig]):
     ) -> None:
         super().__init__(manifest, backend)
         self.labels: tuple[str, ...] = tuple(labels)
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._limit = TextLimit(self.config.limits.max_tokens, added_tokens=2)
         self.longest_input = self.config.limits.max_tokens
 
@@ -235,7 +235,7 @@ class Tagger(Model[TaggerConfig]):
         if overlap is not None:
             limit, step = self._windowed(overlap, max_windows, aggregation, truncate=truncate)
         ignored = frozenset(ignore_labels)
-        encoded = self._tokenizer.encode_with_spans([limit.characters(text, keep) for text in texts])
+        encoded = self.tokenizer.encode_with_spans([limit.characters(text, keep) for text in texts])
         found = []
         for text, (ids, spans) in zip(texts, encoded, strict=True):
             kept = limit.tokens(ids, keep)
@@ -250,7 +250,7 @@ class Tagger(Model[TaggerConfig]):
         continues = self._continues(text, ids, spans)
         for first in range(0, len(ids), step):
             some = slice(first, first + room)
-            tokens = tuple(self._tokenizer.framed(ids[some]))
+            tokens = tuple(self.tokenizer.framed(ids[some]))
             windows.append(Window(text, EncodedText(tokens, len(tokens)), tuple(spans[some]), continues[some]))
             if some.stop >= len(ids):
                 break
@@ -274,7 +274,7 @@ class Tagger(Model[TaggerConfig]):
 
     def _continues(self, text: str, ids: Sequence[int], spans: Sequence[Span]) -> tuple[bool, ...]:
         """Return whether each token continues the word of the one before it."""
-        tokenizer = self._tokenizer
+        tokenizer = self.tokenizer
         pieces = list(map(tokenizer.word, ids)) if tokenizer.marks_continuations else None
         return continuations(text, spans, pieces, [token == tokenizer.unknown_id for token in ids])
 
@@ -284,7 +284,7 @@ class Tagger(Model[TaggerConfig]):
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[Window]:
         inner = max(1, min(length, self.config.limits.max_tokens) - 2)
-        tokens = tuple(self._tokenizer.framed([self._tokenizer.unknown_id] * inner))
+        tokens = tuple(self.tokenizer.framed([self.tokenizer.unknown_id] * inner))
         spans = tuple((place, place + 1) for place in range(inner))
         return [Window("a" * inner, EncodedText(tokens, len(tokens)), spans, (False,) * inner)] * count
 

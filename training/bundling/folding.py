@@ -75,6 +75,8 @@ class FoldedSoftmax(nn.Module):
         classes are chosen by their most probable component.
         """
         layer = self._layer
+        if layer.num_components == 1 and layer.sparse_k is not None and torch.compiler.is_exporting():
+            return _sparse_top_k(self.scores(hidden)[0], layer.sparse_k, k)
         if layer.num_components == 1 or layer.has_zeros:
             return top_k(self.log_prob(hidden), k)
         log_prior = layer.log_mixture_weights(hidden).t()[:, :, None]
@@ -164,3 +166,17 @@ def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:
         return [at_least_float32(rows[0] @ weight.t())]
     stacked = at_least_float32(torch.cat(rows) @ weight.t()).unflatten(0, (len(rows), -1))
     return [stacked[index] for index in range(len(rows))]
+
+
+def _sparse_top_k(scores: Tensor, sparse_k: int, k: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the k largest log-probabilities of a sparse-softmax and their classes: `[N, V]`, `[]` -> two of `[N, k]`.
+
+    Only the best scores are normalized, and nothing else of `[N, V]` is computed. ONNX's TopK, unlike torch's, ranks
+    equal scores by the lower class, as `best_classes` does.
+    """
+    nonzero = min(sparse_k, scores.shape[1])
+    best, _ = top_k(scores, torch.tensor(nonzero))
+    normalizer = torch.logsumexp(best, dim=-1, keepdim=True)
+    values, classes = top_k(scores, k)
+    places = torch.ones_like(classes[0]).cumsum(0)
+    return torch.where(places <= nonzero, values - normalizer, -torch.inf), classes

@@ -12,6 +12,7 @@ from pydantic import model_validator
 from torch import Tensor
 
 from training.data.batching import IGNORED, Batches, ExampleBatch
+from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1
@@ -20,7 +21,7 @@ from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
 from training.tasks.task import Task
 
-__all__ = ["ClassificationTask", "ClassifierRecipe", "label_file", "read_labels"]
+__all__ = ["ClassificationTask", "ClassifierRecipe", "adopted_classes", "label_file", "read_labels"]
 
 
 class ClassifierRecipe(Recipe):
@@ -50,10 +51,32 @@ def read_labels(run: RunPaths) -> tuple[str, ...]:
     return tuple(run.labels.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
 
 
-BatchT = TypeVar("BatchT", bound=ExampleBatch)
-
 _CLASS_DIMENSIONS = {"weight": 0, "bias": 0, "other_weights": 1, "left": 1}
 """Parameters of `GeneralizedSoftmax` that have a row for each class, and the dimension of these rows."""
+
+
+def adopted_classes(
+    model: SoftmaxModel, labels: Sequence[str], weights: Mapping[str, Tensor], before: Sequence[str]
+) -> dict[str, Tensor]:
+    """Return the state of a model from the weights of one with the classes `before`: rows of the output layer of
+    classes that both have go to their new places, those of new classes are the model's own.
+
+    Raises `ValueError` where no class is the same.
+    """
+    places = {label: place for place, label in enumerate(before)}
+    kept = [(own, places[label]) for own, label in enumerate(labels) if label in places]
+    if not kept:
+        raise ValueError("none of the classes is one that the run has")
+    adopted, fresh = dict(weights), model.state_dict()
+    own, earlier = torch.tensor(kept, device=fresh["output_layer.weight"].device).unbind(1)
+    for name, dimension in _CLASS_DIMENSIONS.items():
+        if (key := f"output_layer.{name}") in adopted:
+            rows = adopted[key].index_select(dimension, earlier)
+            adopted[key] = fresh[key].index_copy(dimension, own, rows)
+    return adopted
+
+
+BatchT = TypeVar("BatchT", bound=ExampleBatch)
 
 
 class ClassificationTask(Task[BatchT], abc.ABC):
@@ -75,17 +98,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
 
         Rows of new classes stay as they are. Raises `ValueError` where no class is the same.
         """
-        places = {label: place for place, label in enumerate(read_labels(before))}
-        kept = [(own, places[label]) for own, label in enumerate(self.labels) if label in places]
-        if not kept:
-            raise ValueError("none of the classes is one that the run has")
-        own, earlier = torch.tensor(kept, device=self.device).unbind(1)
-        adopted, fresh = dict(weights), self.model.state_dict()
-        for name, dimension in _CLASS_DIMENSIONS.items():
-            if (key := f"output_layer.{name}") in adopted:
-                rows = adopted[key].index_select(dimension, earlier)
-                adopted[key] = fresh[key].index_copy(dimension, own, rows)
-        self.model.load_state_dict(adopted)
+        self.model.load_state_dict(adopted_classes(self.model, self.labels, weights, read_labels(before)))
 
     def batches(self, split: str) -> Batches[BatchT]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, images augmented."""

@@ -10,63 +10,41 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
 from models.tasks.text_classification import Classifier, ClassifierConfig
 from models.tasks.text_encoder import BertNetwork
-from models.text.padding import padded
-from training.bundling.attention import projections
-from training.bundling.calibration import RangeRecorder
-from training.bundling.disentangled import relative_layers
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import random_sequences
 from training.bundling.model_card import Card
-from training.bundling.quantize import quantize_int8_static
 from training.bundling.task_export import TOKENIZER, vocabulary_section
-from training.networks.operators import attend, attend_some
 from training.networks.text_classifier import TextClassifier, pooled
-from training.networks.transformer import padding_mask
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport
 from training.tasks.classification_quality import OUT_OF_SCOPE, scope_threshold
+from training.tasks.encoder_graph import EncoderGraph, encoder_name, encoder_section, quantized_on_texts
 from training.tasks.text_classification.reading import out_of_scope_texts, read_labelled
 from training.tasks.text_classification.task import TextClassificationTask, bundle_probabilities
 
 __all__ = ["ClassifyTextGraph", "TextClassificationExport"]
 
-_CALIBRATION_TEXTS = 512
-_CALIBRATION_BATCH = 32
 _SHAPES = ((1, 3), (2, 40), (5, 11))
 """Batch sizes and lengths to compare at; none is the one that was traced (3, 7)."""
 
 
-class ClassifyTextGraph(nn.Module):
+class ClassifyTextGraph(EncoderGraph):
     """Computes the most probable classes of each text."""
 
     def __init__(self, model: TextClassifier) -> None:
-        super().__init__()
-        self.encoder = model.encoder
+        super().__init__(model.encoder)
         self.pooling = model.pooling
         self.output_layer = FoldedSoftmax(model.output_layer)
-        self.projections = projections(layer.attention for layer in self.encoder.encoder_layers())
-        self.relative = relative_layers(model.encoder)
 
     def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
-        hidden = self.encoder.embed(tokens).flatten(0, 1)
-        for index, layer in enumerate(self.encoder.encoder_layers()):
-            query, keys, values = (part.view(*tokens.shape, -1) for part in self.projections[index](hidden))
-            if self.relative:
-                bias = torch.where(padding_mask(lengths, tokens.shape[1]), 0.0, -torch.inf)
-                bias = bias + self.relative[index](query, keys)
-                attended = attend_some(query, keys, values, bias, layer.attention.heads)
-            else:
-                attended = attend(query, keys, values, lengths, layer.attention.heads)
-            hidden = layer.after(0, hidden, layer.attention.output(attended.flatten(0, 1)))
-            hidden = layer.after(1, hidden, layer.feed_forward(hidden))
-        vectors = pooled(hidden.view(*tokens.shape, -1), lengths, self.pooling)
+        vectors = pooled(self.hidden_states(tokens, lengths), lengths, self.pooling)
         return self.output_layer.top_k(vectors, k)
 
 
@@ -94,11 +72,8 @@ class TextClassificationExport(ClassifierExport):
         task, recipe = self.task, self.task.recipe
         if recipe.data.multi_label and self._threshold is None:
             self._threshold = task.evaluate(task.batches("dev")).threshold
-        encoder = task.classes.encoder
-        sizes = encoder.model_dump(include={"hidden_size", "inner_size", "heads", "layers", "positions"})
-        kind = "bert" if encoder.position_buckets is None else "deberta"
         return {
-            "network": {"kind": kind, **sizes, "pooling": recipe.network.pooling},
+            "network": {**encoder_section(task.classes.encoder), "pooling": recipe.network.pooling},
             "classes": {
                 "file": LABELS,
                 "count": len(self.labels),
@@ -116,14 +91,9 @@ class TextClassificationExport(ClassifierExport):
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Return graphs with int8 products, by the ranges of activations on training texts."""
-        task, recorder = self.task, RangeRecorder(models)
-        texts = [each.text for each in read_labelled(task.recipe.data, "train", task.data_dir)]
-        some = texts[:: -(-len(texts) // _CALIBRATION_TEXTS)]
-        encoded = sorted(task.tokenizer.encode_batch(some, task.recipe.data.max_tokens), key=len)
-        for first in range(0, len(encoded), _CALIBRATION_BATCH):
-            inputs = padded(encoded[first : first + _CALIBRATION_BATCH])
-            recorder.run("classify", {**inputs, "k": np.array(1)}, ["log_probabilities"])
-        return {name: quantize_int8_static(model, recorder.ranges(name)) for name, model in models.items()}
+        task, data = self.task, self.task.recipe.data
+        texts = [each.text for each in read_labelled(data, "train", task.data_dir)]
+        return quantized_on_texts(models, "classify", texts, task.tokenizer, data.max_tokens, {"k": np.array(1)})
 
     def calibrated(self, model: Classifier, data_dir: Path) -> Mapping[str, object]:
         data = self.task.recipe.data
@@ -140,12 +110,11 @@ class TextClassificationExport(ClassifierExport):
     def card(cls, manifest: BundleManifest[ClassifierConfig]) -> Card:
         config, network = manifest.config, manifest.config.network
         assert isinstance(network, BertNetwork), "cards of imported models are written by training.importing"
-        encoder = {"bert": "BERT", "deberta": "DeBERTa"}[network.kind]
+        encoder = encoder_name(**network.model_dump(include={"kind", "layers", "hidden_size", "heads", "inner_size"}))
         vector = "mean of its tokens' vectors" if network.pooling == "mean" else "vector of [CLS]"
         return cls.card_of(
             manifest,
-            f"{encoder} encoder, {network.layers} layers, {network.hidden_size} hidden units, {network.heads} heads, "
-            f"feed-forward {network.inner_size}; a text's vector is the {vector}",
+            f"{encoder}; a text's vector is the {vector}",
             f"\n* Vocabulary: {config.vocab_size} word pieces",
             f"{config.limits.max_tokens} word pieces",
         )
