@@ -28,6 +28,8 @@ _SLOW = (
     "training/tasks/text_generation/test_export.py",
     "training/importing/test_classification.py",
     "training/importing/test_token_classification.py",
+    "training/tasks/token_classification/test_task.py",
+    "training/bundling/test_best_classes.py",
     "training/importing/test_embedding.py",
     "training/importing/test_setfit.py",
     "training/cli/test_new.py",

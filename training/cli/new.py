@@ -62,7 +62,8 @@ def new(
     images for each class, TMX, XLIFF, directories of the library datasets, and for translators two parallel files.
 
     Args:
-        kind: What to train: classifier, image-classifier, translator, language-model or text-generator.
+        kind: What to train: classifier, token-classifier, image-classifier, translator, language-model or
+            text-generator.
         files: The file or folder, or two parallel files, the source first; - saves standard input in --data-dir.
         output: Recipe to write, by default <name>.yaml in this directory.
         name: Name of the run and of the bundle, by default that of the file.

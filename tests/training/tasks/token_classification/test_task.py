@@ -51,7 +51,7 @@ def test_the_loss_is_that_of_the_first_tokens(names_task: TokenClassificationTas
 
 @pytest.mark.parametrize("layer", [{"kernels": "lin,pow"}, {"kernels": "lin", "sparse_k": 3}, {"alpha": 1.5}])
 def test_other_output_layers_learn_too(layer: dict[str, Any], names_dir: Path, tmp_path: Path) -> None:
-    recipe = names_recipe(output_layer=layer, export={"torchscript": False})
+    recipe = names_recipe(output_layer=layer, loop={"epochs": 6}, export={"torchscript": False})
     run = RunDirectory(tmp_path / "names")
     task = train_tagger(recipe, names_dir, run)
     assert task.measure("test").metrics["F1"] > 0.8
