@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
@@ -23,6 +25,7 @@ from models.text.limits import checked_text
 __all__ = [
     "AnyOperation",
     "AnyOutput",
+    "ArrayForm",
     "Operation",
     "Output",
     "OutputKind",
@@ -131,6 +134,18 @@ class Table(Generic[ReadsResultT]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ArrayForm(Generic[ModelT, ParamsT, ResultT]):
+    """A list of numbers of a record that is a row of an array: it has one size and type in all results."""
+
+    field: str
+    """Name of the list in the record."""
+    form: Callable[[ModelT, ParamsT], tuple[int, np.dtype[Any]]]
+    """The size and the type of a row. Raises `QueryError`."""
+    values: Callable[[ResultT], NDArray[Any]]
+    """The row of a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """A computation that a model offers: an input and parameters in, a result out."""
 
@@ -175,6 +190,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """A result as the cells of a table, by default the single values of its record, or all as JSON where none is."""
     table: Table[ResultT] | None = None
     """A result as rows of CSV."""
+    array: "ArrayForm[ModelT, ParamsT, ResultT] | None" = None
+    """A result as a row of an array, for files of arrays."""
     outputs: tuple[Output[ModelT, ResultT], ...] = ()
     """By default the values of the record, but the input, that are text, number or truth value, or lists of them."""
     classes: str | None = None

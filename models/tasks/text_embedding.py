@@ -17,7 +17,7 @@ from models.bundle.contract import PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import EmbedParams, EmbedResult
-from models.operations.operation import Operation, Output, TokenForm
+from models.operations.operation import ArrayForm, Operation, Output, TokenForm
 from models.tasks.model import BatchFunction, Model, SinglePart
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
@@ -128,6 +128,11 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     ),
     omits_null=True,
     cells=lambda result: (" ".join(map(str, result.values())),),
+    array=ArrayForm(
+        field="embedding",
+        form=lambda model, params: model.vector_form(params.dimensions),
+        values=lambda result: result.vector,
+    ),
     outputs=(_OUTPUT,),
     tokens=TokenForm["Embedder", EmbedParams, Embedding](
         query=lambda model, ids, params: model.token_query(ids, params.dimensions, params.normalize),
@@ -201,6 +206,10 @@ class Embedder(Model[EmbedderConfig]):
     ) -> EmbedQuery:
         """Check a text that is given as token ids, special tokens and prompt included; see `embed`."""
         return EmbedQuery("", self._texts.given(ids), *self._chosen(dimensions, normalize))
+
+    def vector_form(self, dimensions: int | None = None) -> tuple[int, np.dtype[np.float32]]:
+        """Return the size and the type of vectors; see `embed`."""
+        return self._chosen(dimensions, None)[0], np.dtype(np.float32)
 
     def _prompt(self, name: str | None) -> str:
         config = self.config

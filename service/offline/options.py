@@ -11,7 +11,7 @@ __all__ = ["COMPUTING", "FileOptions", "ModelDirs", "ModelOptions", "UsageError"
 COMPUTING = "softserve-compute"
 """Beginning of the names of threads that compute, for which an interrupted command does not wait."""
 
-OutputFormat = Literal["auto", "table", "tsv", "csv", "jsonl"]
+OutputFormat = Literal["auto", "table", "tsv", "csv", "jsonl", "npy", "parquet"]
 
 
 class UsageError(Exception):
@@ -51,11 +51,13 @@ class FileOptions:
     field: str = "text"
     """Field of the texts in JSON lines."""
     output: Path | None = None
-    """File to write, by default standard output."""
+    """File to write, by default standard output. Its ending chooses the format: .jsonl, .npy, .parquet, others
+    tab-separated values."""
     format: OutputFormat = "auto"
     """Format of the output: by default a table on a terminal, elsewhere tab-separated values, a line for each text. CSV
-    is for score and tag, with a header and a row for each word, token or entity."""
+    is for score and tag, with a header and a row for each word, token or entity; npy is for the vectors of embed, an
+    array with a row for each text; parquet needs pyarrow. npy and parquet need --output."""
     resume: bool = False
-    """Go on after the complete lines that --output has."""
+    """Go on after the complete lines that --output has, or the complete vectors of a .npy; not of Parquet."""
     truncate: bool = False
     """Cut texts that are too long, which are errors otherwise. JSON lines say by how many tokens: truncated."""

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import TextIO
 
 from models import ModelError, ModelStore, UnsuitableModelError
 from models.backend.cpus import usable_cpus
@@ -17,13 +16,16 @@ from service.offline.computing import FIRST_WINDOW, WINDOW, Prepared, compute, p
 from service.offline.inputs import line_count, read_texts
 from service.offline.lines import Line
 from service.offline.options import FileOptions, ModelOptions, UsageError
-from service.offline.outputs import Shown, csv_line, line_of, opened_output
 from service.offline.progress import Progress
+from service.offline.rows import Rows, check_format, opened_rows
 
 __all__ = ["load_model", "run_file", "run_texts"]
 
 _MOST_ERRORS = 20
 """Errors that are shown, each a line."""
+_HAS_ERROR = "have an error"
+_FAILED = {"csv": _HAS_ERROR, "jsonl": _HAS_ERROR, "parquet": _HAS_ERROR, "npy": "are NaN, or 0 in integers,"}
+"""What lines without a result are in each format."""
 
 
 def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, files: FileOptions) -> int:
@@ -31,12 +33,13 @@ def run_texts(asked: Asked, texts: Sequence[str], options: ModelOptions, files: 
 
     Raises `UsageError` for an output that cannot be written or gone on with, and the errors of loading.
     """
-    _check_format(asked, files)
-    with opened_output(files) as (output, done, form):
+    check_format(asked, files)
+    with opened_rows(asked, files) as opened:
+        done = opened.done
         if done > len(texts):
             raise UsageError(f"{files.output} has {done} lines, more than the {len(texts)} texts")
         model, threads = load_model(asked.name, options)
-        writer = _Writer(model, asked, threads, output, form, Progress(len(texts), done))
+        writer = _Writer(model, asked, threads, opened.rows(model), opened.form, Progress(len(texts), done))
         lines = [Line(number, text) for number, text in enumerate(texts, 1)]
         writer.write(prepare(partial(asked.query, model), lines[done:]))
         return writer.finish()
@@ -49,16 +52,18 @@ def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: File
     """
     if file is not None and (file.is_dir() or not file.exists()):
         raise UsageError(f"{file} is no file; give texts with --text")
-    _check_format(asked, files)
+    check_format(asked, files)
     lines = read_texts(file, files)
     first = None if file is None else next(lines, None)  # an input that cannot be read at all leaves no output
-    with opened_output(files) as (output, done, form):
+    with opened_rows(asked, files) as opened:
+        done = opened.done
         lines = chain([] if first is None else [first], lines)
         skipped = sum(1 for _ in islice(lines, done))
         if skipped < done:
             raise UsageError(f"{files.output} has {done} lines, more than the {skipped} of {file or 'standard input'}")
         model, threads = load_model(asked.name, options)
-        writer = _Writer(model, asked, threads, output, form, Progress(line_count(file, files), done))
+        progress = Progress(line_count(file, files), done)
+        writer = _Writer(model, asked, threads, opened.rows(model), opened.form, progress)
         query = partial(asked.query, model)
         prepared: Iterator[Prepared]
         if file is None or not file.is_file():  # whose next lines may come much later
@@ -68,14 +73,6 @@ def run_file(asked: Asked, file: Path | None, options: ModelOptions, files: File
         for window in prepared:
             writer.write(window)
         return writer.finish()
-
-
-def _check_format(asked: Asked, files: FileOptions) -> None:
-    """Raise `UsageError` where the results cannot be written as CSV."""
-    if files.format == "csv" and asked.operation.table is None:
-        raise UsageError(f"{asked.name} has no --format csv, but tsv and jsonl")
-    if files.format == "csv" and files.resume:
-        raise UsageError("--resume needs an output with a line for each text: --format tsv or jsonl")
 
 
 def _windows(lines: Iterator[Line], first: int = 0) -> Iterator[list[Line]]:
@@ -88,61 +85,50 @@ def _windows(lines: Iterator[Line], first: int = 0) -> Iterator[list[Line]]:
 class _Writer:
     """Computes the results of prepared texts and writes them; counts texts without a result and shows their errors."""
 
-    def __init__(
-        self, model: AnyModel, asked: Asked, threads: int, output: TextIO, form: str, progress: Progress
-    ) -> None:
+    def __init__(self, model: AnyModel, asked: Asked, threads: int, rows: Rows, form: str, progress: Progress) -> None:
         self._model, self._asked, self._threads = model, asked, threads
-        self._output, self._form, self._progress = output, form, progress
+        self._rows, self._form, self._progress = rows, form, progress
         self._texts = self._failed = self._cut = 0
-        self._table = asked.operation.table if form == "csv" else None
-        if self._table is not None:
-            output.write(csv_line(("line", *self._table.columns, "error")))
 
     def write(self, prepared: Prepared) -> None:
-        """Write a line for each text, in their order, as soon as those before it are there."""
-        lines: dict[int, str] = {}
+        """Write the row of each text, in their order, as soon as those before it are there."""
+        rows: dict[int, object] = {}
         written = 0
         self._texts += len(prepared.lines)
         for group in compute(self._model, self._asked.function_of(self._model), prepared, self._threads):
             for place, result in group:
+                line = prepared.lines[place]
                 self._cut += getattr(result, "truncated", None) is not None
-                lines[place] = self._written(prepared.lines[place], result)
-            while written in lines:
-                self._output.write(lines.pop(written))
+                if isinstance(result, ModelError):
+                    self._count_failure(line, result)
+                rows[place] = self._rows.row(line, result)
+            while written in rows:
+                self._rows.write(rows.pop(written))
                 written += 1
-            self._output.flush()
+            self._rows.flush()
             self._progress.add(len(group))
-
-    def _written(self, line: Line, result: object) -> str:
-        """Return the line of a result or of an error, or the rows of CSV, which name the line of the text."""
-        failed = self._failure(line, result) if isinstance(result, ModelError) else None
-        if self._table is None:
-            return line_of(failed or self._asked.shown(result), self._form) + "\n"
-        if failed is not None:
-            return csv_line((line.number, *(None for _ in self._table.columns), str(result)))
-        return "".join(csv_line((line.number, *row, None)) for row in self._table.rows(result))
 
     def finish(self) -> int:
         """Say how many texts were cut, and how many have no result; return the exit status."""
+        self._rows.finish()
         self._progress.end()
         if self._cut:
-            where = "" if self._form == "jsonl" else "; --format jsonl has the number of tokens left out"
+            counted = self._form in ("jsonl", "parquet")
+            where = "" if counted else "; --format jsonl has the number of tokens left out"
             print(f"softserve: {self._cut} of {self._texts} texts were cut{where}", file=sys.stderr)
         if self._failed:
-            how = "have an error" if self._form in ("csv", "jsonl") else "are empty"
-            counted = f"{self._failed} of {self._texts} lines failed"
-            print(f"softserve: {counted}; they {how} in the output", file=sys.stderr)
+            how = _FAILED.get(self._form, "are empty")
+            counted_lines = f"{self._failed} of {self._texts} lines failed"
+            print(f"softserve: {counted_lines}; they {how} in the output", file=sys.stderr)
         return 1 if self._failed else 0
 
-    def _failure(self, line: Line, error: ModelError) -> Shown:
-        """Return the line of a text that has no result, and show the error unless there are too many."""
+    def _count_failure(self, line: Line, error: ModelError) -> None:
+        """Count a text that has no result, and show the error unless there are too many."""
         self._failed += 1
         if self._failed <= _MOST_ERRORS:
             print(f"softserve: line {line.number}: {escaped(str(error))}", file=sys.stderr)
         elif self._failed == _MOST_ERRORS + 1:
             print("softserve: there are more errors, which are not shown", file=sys.stderr)
-        text = {"text": line.text} if line.error is None else {}
-        return Shown(("",), lambda: {**text, "line": line.number, "error": str(error)})
 
 
 def load_model(operation: str, options: ModelOptions) -> tuple[AnyModel, int]:
