@@ -6,7 +6,11 @@ from pydantic import Field
 
 from models.operations.operation import Record, Text, Truncated, TruncateParams
 
-__all__ = ["EmbedParams", "EmbedResult", "RegressParams", "RegressResult", "RerankParams", "RerankResult"]
+__all__ = ["EmbedParams", "EmbedResult", "Precision", "RegressParams", "RegressResult", "RerankParams", "RerankResult"]
+
+
+Precision = Literal["float32", "float16", "int8", "binary", "ubinary"]
+"""Types of numbers of vectors, as sentence-transformers names them; `models.tasks.vector_precision` defines them."""
 
 
 class EmbedParams(TruncateParams):
@@ -30,13 +34,21 @@ class EmbedParams(TruncateParams):
     normalize: Annotated[
         bool | None, Field(description="Whether the vector has length 1; as the model has it without this parameter.")
     ] = None
+    precision: Annotated[
+        Precision,
+        Field(
+            description="Type of the numbers: `float16`; `int8`, each element of a vector of length 1 times 127, "
+            "rounded; `binary`, a bit for each dimension, 1 where the element is above 0, as bytes less 128; "
+            "`ubinary`, the same as bytes."
+        ),
+    ] = "float32"
 
 
 class EmbedResult(Record):
     """The vector of a text."""
 
-    embedding: list[float]
-    """Its elements, rounded to 8 decimals."""
+    embedding: list[float] | list[int]
+    """Its elements, rounded to 8 decimals; integers with such a precision."""
     truncated: Truncated = None
 
 

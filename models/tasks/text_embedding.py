@@ -5,9 +5,9 @@ Shapes: `B` texts, `T` tokens, `d` dimensions.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -16,11 +16,12 @@ from models.backend import Array, Backend
 from models.bundle.contract import PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
-from models.operations.encoding import EmbedParams, EmbedResult
+from models.operations.encoding import EmbedParams, EmbedResult, Precision
 from models.operations.operation import ArrayForm, Operation, Output, TokenForm
-from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
+from models.tasks.vector_precision import checked_row, in_precision
 from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, EncoderTexts, computed_by_length, encoder_inputs
 from models.text.limits import head, several
@@ -79,15 +80,16 @@ class Embedding:
     text: str
     """The text as it was given."""
     vector: Array
-    """Its vector in float32, `[d]`."""
+    """Its vector, `[d]`; with bits for dimensions `[d / 8]`."""
     truncated: int | None = None
     """Tokens of the text that `truncate` left out; None where it was not cut."""
     tokens: int = 0
     """Tokens that were read."""
 
-    def values(self) -> list[float]:
+    def values(self) -> list[float] | list[int]:
         """Return the elements of the vector, rounded to 8 decimals: float32 has no more of a unit vector."""
-        found: list[float] = np.round(self.vector.astype(np.float64), 8).tolist()
+        integers = self.vector.dtype.kind != "f"
+        found: list[float] = (self.vector if integers else np.round(self.vector.astype(np.float64), 8)).tolist()
         return found
 
 
@@ -99,6 +101,7 @@ class EmbedQuery(SinglePart):
     encoded: EncodedText
     dimensions: int
     normalized: bool
+    precision: Precision = "float32"
 
     @property
     def length(self) -> int:
@@ -111,7 +114,7 @@ class EmbedQuery(SinglePart):
 
 
 _OUTPUT = Output["Embedder", Embedding](
-    name="embedding", kind="number", several=True, values=lambda model, result: result.vector.tolist()
+    name="embedding", kind="number", several=True, values=lambda model, result: result.vector.astype(float).tolist()
 )
 
 EMBED = Operation["Embedder", str, EmbedParams, Embedding](
@@ -130,12 +133,12 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     cells=lambda result: (" ".join(map(str, result.values())),),
     array=ArrayForm(
         field="embedding",
-        form=lambda model, params: model.vector_form(params.dimensions),
+        form=lambda model, params: model.vector_form(params.dimensions, params.normalize, params.precision),
         values=lambda result: result.vector,
     ),
     outputs=(_OUTPUT,),
     tokens=TokenForm["Embedder", EmbedParams, Embedding](
-        query=lambda model, ids, params: model.token_query(ids, params.dimensions, params.normalize),
+        query=lambda model, ids, params: model.token_query(ids, params.dimensions, params.normalize, params.precision),
         params=EmbedParams,
         outputs=(_OUTPUT,),
     ),
@@ -171,21 +174,29 @@ class Embedder(Model[EmbedderConfig]):
         prompt: str | None = None,
         dimensions: int | None = None,
         normalize: bool | None = None,
+        precision: Precision = "float32",
         truncate: bool = False,
     ) -> Array:
-        """Return the vectors of texts in float32, `[B, d]`.
+        """Return the vectors of texts, `[B, d]`, with bits for dimensions `[B, d / 8]`.
 
         `prompt` is the name of a prompt that is put before each text, an empty one stands for none. `dimensions` keeps
-        the first ones. `normalize` says whether vectors have length 1, if not as the bundle has it. `truncate` keeps
-        the first tokens of a text that is too long. Raises `QueryError` for an unknown prompt and more dimensions than
-        the model has, and its `TextTooLongError`.
+        the first ones. `normalize` says whether vectors have length 1, if not as the bundle has it. `precision` is
+        the type of numbers, see `models.tasks.vector_precision`. `truncate` keeps the first tokens of a text that is
+        too long. Raises `QueryError` for an unknown prompt, more dimensions than the model has and a precision that
+        does not fit the vectors, and its `TextTooLongError`.
         """
         queries = self.queries(
-            several(texts), prompt=prompt, dimensions=dimensions, normalize=normalize, truncate=truncate
+            several(texts),
+            prompt=prompt,
+            dimensions=dimensions,
+            normalize=normalize,
+            precision=precision,
+            truncate=truncate,
         )
-        size = self.config.dimensions if dimensions is None else dimensions
-        found = [each.vector for each in self.run(queries)]
-        return np.stack(found) if found else np.zeros((0, size), np.float32)
+        size, dtype = self.vector_form(dimensions, normalize, precision)
+        outputs = self.run(queries)
+        found = [self.result(query, [output]).vector for query, output in zip(queries, outputs, strict=True)]
+        return np.stack(found) if found else np.zeros((0, size), dtype)
 
     def queries(
         self,
@@ -194,22 +205,30 @@ class Embedder(Model[EmbedderConfig]):
         prompt: str | None = None,
         dimensions: int | None = None,
         normalize: bool | None = None,
+        precision: Precision = "float32",
         truncate: bool = False,
     ) -> list[EmbedQuery]:
         """Check and tokenize texts; see `embed`."""
-        before, chosen = self._prompt(prompt), self._chosen(dimensions, normalize)
+        before, chosen = self._prompt(prompt), self._chosen(dimensions, normalize, precision)
         encoded = self._texts.single([before + text for text in texts], truncate=truncate, keep=head)
         return [EmbedQuery(text, each, *chosen) for text, each in zip(texts, encoded, strict=True)]
 
     def token_query(
-        self, ids: Sequence[int], dimensions: int | None = None, normalize: bool | None = None
+        self,
+        ids: Sequence[int],
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        precision: Precision = "float32",
     ) -> EmbedQuery:
         """Check a text that is given as token ids, special tokens and prompt included; see `embed`."""
-        return EmbedQuery("", self._texts.given(ids), *self._chosen(dimensions, normalize))
+        return EmbedQuery("", self._texts.given(ids), *self._chosen(dimensions, normalize, precision))
 
-    def vector_form(self, dimensions: int | None = None) -> tuple[int, np.dtype[np.float32]]:
+    def vector_form(
+        self, dimensions: int | None = None, normalize: bool | None = None, precision: Precision = "float32"
+    ) -> tuple[int, np.dtype[Any]]:
         """Return the size and the type of vectors; see `embed`."""
-        return self._chosen(dimensions, None)[0], np.dtype(np.float32)
+        size, normalized, precision = self._chosen(dimensions, normalize, precision)
+        return checked_row(size, precision, normalized=normalized)
 
     def _prompt(self, name: str | None) -> str:
         config = self.config
@@ -221,24 +240,28 @@ class Embedder(Model[EmbedderConfig]):
             raise QueryError(f"the model has no prompt {wanted!r}; its prompts: {known}")
         return config.prompts[wanted]
 
-    def _chosen(self, dimensions: int | None, normalize: bool | None) -> tuple[int, bool]:
+    def _chosen(
+        self, dimensions: int | None, normalize: bool | None, precision: Precision
+    ) -> tuple[int, bool, Precision]:
         most = self.config.dimensions
         if dimensions is not None and not 1 <= dimensions <= most:
             raise QueryError(f"dimensions must be from 1 to {most}, not {dimensions}")
-        return dimensions or most, self.config.normalized if normalize is None else normalize
+        size, normalized = dimensions or most, self.config.normalized if normalize is None else normalize
+        checked_row(size, precision, normalized=normalized)
+        return size, normalized, precision
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
         return {"embed": self.run}
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[EmbedQuery]:
-        return [EmbedQuery("", self._texts.sample(length), *self._chosen(None, None))] * count
+        return [EmbedQuery("", self._texts.sample(length), *self._chosen(None, None, "float32"))] * count
 
     def self_test(self) -> None:
         self.embed(["a"], truncate=True)
 
     def run(self, queries: Sequence[EmbedQuery]) -> list[Embedding]:
-        """Return results in the order of the queries; similar lengths are computed together."""
+        """Return results in float32, in the order of the queries; similar lengths are computed together."""
         on_cpu = self.backend.device == "cpu"
         return computed_by_length(queries, lambda query: query.length, self._run, on_cpu=on_cpu)
 
@@ -253,6 +276,13 @@ class Embedder(Model[EmbedderConfig]):
             )
             for query, row in zip(queries, vectors, strict=True)
         ]
+
+    def result(self, query: EmbedQuery, outputs: Values) -> Embedding:
+        """Return the one output in the precision of the query."""
+        (found,) = outputs
+        if query.precision == "float32":
+            return found  # type: ignore[no-any-return]
+        return replace(found, vector=in_precision(found.vector, query.precision))
 
 
 def _vector(row: Array, normalized: bool) -> Array:

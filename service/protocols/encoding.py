@@ -17,7 +17,9 @@ from service.protocols.classifying import ALL_CLASSES
 
 __all__ = ["TextPair", "classified_pairs", "embedded", "reranked"]
 
-_OF_TOKENS = EMBED.with_query(lambda model, ids, params, _: model.token_query(ids, params.dimensions, params.normalize))
+_OF_TOKENS = EMBED.with_query(
+    lambda model, ids, params, _: model.token_query(ids, params.dimensions, params.normalize, params.precision)
+)
 _OF_PAIRS = CLASSIFY.with_query(
     lambda model, pair, params, _: model.pair_queries(
         [(pair.text, pair.text_pair)], params.top_k, truncate=params.truncate

@@ -3,7 +3,6 @@
 import base64
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from fastapi import Request, Response
 from pydantic import Field, PlainValidator
 
@@ -39,6 +38,8 @@ class EmbeddingFields(Fields):
     """Texts, or lists of token ids."""
     model: str | None = None
     encoding_format: Literal["float", "base64"] = "float"
+    embed_dtype: Literal["float32", "float16"] = "float32"
+    """Type of the numbers of `base64`, as in vLLM; not in OpenAI's API."""
     dimensions: Annotated[int, Field(ge=1)] | None = None
     prompt_name: str | None = None
     """Name of a prompt of the model, as in sentence-transformers; not in OpenAI's API."""
@@ -47,7 +48,8 @@ class EmbeddingFields(Fields):
 async def embeddings(request: Request) -> Response:
     """Answer `POST /v1/embeddings`. Raises the errors of `read_fields` and `Engine.run`."""
     fields = await read_fields(request, EmbeddingFields)
-    params = EmbedParams(prompt=fields.prompt_name, dimensions=fields.dimensions)
+    precision = fields.embed_dtype if fields.encoding_format == "base64" else "float32"
+    params = EmbedParams(prompt=fields.prompt_name, dimensions=fields.dimensions, precision=precision)
     found = await embedded(request, fields.input, params, model=fields.model)
 
     def content() -> dict[str, object]:
@@ -62,7 +64,8 @@ async def embeddings(request: Request) -> Response:
 
 
 def _encoded(result: Embedding, encoding: str) -> object:
-    """Return the elements of a vector, or the base64 of its little-endian float32."""
+    """Return the elements of a vector, or the base64 of its little-endian numbers."""
     if encoding == "base64":
-        return base64.b64encode(np.ascontiguousarray(result.vector, "<f4").tobytes()).decode()
+        numbers = result.vector.astype(result.vector.dtype.newbyteorder("<"))
+        return base64.b64encode(numbers.tobytes()).decode()
     return result.values()

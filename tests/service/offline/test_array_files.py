@@ -106,6 +106,27 @@ def test_a_parquet_file_has_the_columns_of_json_lines(tmp_path, texts, options, 
     assert parquet.read_table(cut.output).column("truncated").to_pylist() == [262]
 
 
+@pytest.mark.parametrize(
+    ("precision", "dtype", "size"),
+    [("float16", "f2", 16), ("int8", "i1", 16), ("binary", "i1", 2), ("ubinary", "u1", 2)],
+)
+def test_the_precision_is_the_type_of_the_numbers(tmp_path, options, embedder, precision, dtype, size):
+    expected = embedder.embed(TEXTS[:3], precision=precision)
+    assert (expected.shape, expected.dtype) == ((3, size), np.dtype(dtype))
+    asked = Asked.of(EMBED, {"precision": precision})
+    assert run_texts(asked, TEXTS[:3], options, FileOptions(output=tmp_path / "out.npy")) == 0
+    found = np.load(tmp_path / "out.npy")
+    assert found.dtype == expected.dtype
+    assert found.tolist() == expected.tolist()
+    assert run_texts(asked, TEXTS[:3], options, FileOptions(output=tmp_path / "out.parquet")) == 0
+    column = parquet.read_table(tmp_path / "out.parquet").column("embedding")
+    assert column.type == pa.list_(pa.from_numpy_dtype(expected.dtype), size)
+    assert column.to_pylist() == expected.tolist()
+    if precision == "int8":
+        run_texts(asked, ["one", TOO_LONG], options, FileOptions(output=tmp_path / "wrong.npy"))
+        assert np.load(tmp_path / "wrong.npy").any(1).tolist() == [True, False]
+
+
 def test_parquet_of_other_operations(tmp_path, capsys):
     files = FileOptions(output=tmp_path / "out.parquet")
     texts = ["play some music", "book a table for two"]

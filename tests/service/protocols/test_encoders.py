@@ -62,6 +62,22 @@ def test_embed_gives_vectors(client: TestClient, model: Callable[[str], Any]) ->
     )
 
 
+@pytest.mark.parametrize("precision", ["float16", "int8", "binary", "ubinary"])
+def test_embed_has_the_numbers_of_the_precision(
+    precision: str, client: TestClient, model: Callable[[str], Any]
+) -> None:
+    expected = model("vectors").embed(TEXTS, precision=precision)
+    found = answer(client, "/v1/embed", {"text": TEXTS, "precision": precision})["results"]
+    vectors = [each["embedding"] for each in found]
+    assert {type(number) for vector in vectors for number in vector} == {float if precision == "float16" else int}
+    if precision == "float16":  # 8 decimals are as many as these values need
+        np.testing.assert_array_equal(np.array(vectors, np.float16), expected)
+    else:
+        assert vectors == expected.tolist()
+    for wrong in ({"precision": "int8", "normalize": False}, {"precision": "binary", "dimensions": 12}):
+        assert "precision" in answer(client, "/v1/embed", {"text": "a", **wrong}, 422)["detail"]
+
+
 def test_rerank_and_regress_give_numbers(client: TestClient, model: Callable[[str], Any]) -> None:
     expected = model("ranks").rerank(TEXTS[0], TEXTS)
     found = answer(client, "/v1/rerank", {"query": TEXTS[0], "text": TEXTS})["results"]
@@ -159,6 +175,10 @@ def test_openai_embeds(client: TestClient, model: Callable[[str], Any]) -> None:
     (coded,) = answer(client, "/v1/embeddings", body)["data"]
     vector = np.frombuffer(base64.b64decode(coded["embedding"]), "<f4")
     np.testing.assert_allclose(vector, model("vectors").embed(TEXTS[:1], dimensions=8)[0], atol=1e-6)
+    (halves,) = answer(client, "/v1/embeddings", {**body, "embed_dtype": "float16"})["data"]
+    assert np.frombuffer(base64.b64decode(halves["embedding"]), "<f2").tolist() == vector.astype("<f2").tolist()
+    plain = answer(client, "/v1/embeddings", {"input": TEXTS, "model": "vectors", "embed_dtype": "float16"})
+    assert plain["data"] == found["data"]  # as in vLLM, it is for base64 alone
     ids = list(model("vectors").queries(TEXTS[:1])[0].encoded.tokens)
     for given in (ids, [ids]):
         (by_ids,) = answer(client, "/v1/embeddings", {"input": given, "model": "vectors"})["data"]
