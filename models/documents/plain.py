@@ -1,0 +1,29 @@
+"""Text files: each line is a text, or each paragraph where its lines are joined."""
+
+import re
+
+from models.documents.decoding import decoded
+from models.documents.document import DocumentOptions, Segment
+from models.documents.spliced import Place, SplicedDocument
+
+__all__ = ["read_text"]
+
+_LINE = re.compile(r"[^\r\n]+")
+_PARAGRAPH = re.compile(r"[^\r\n]*\S[^\r\n]*(?:\r?\n[^\r\n]*[^\s][^\r\n]*)*")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+def read_text(content: bytes, options: DocumentOptions) -> SplicedDocument:
+    """Read a text file; raises `DocumentError`."""
+    file = decoded(content, options.encoding)
+    segments: list[Segment] = []
+    places: list[Place] = []
+    for found in (_PARAGRAPH if options.join_lines else _LINE).finditer(file.text):
+        text = found[0].strip()
+        if _LETTER.search(text) is None:
+            continue
+        start = found.start() + found[0].index(text)
+        line = f"character {start + 1}"
+        segments.append(Segment(text, context=line, join_lines=options.join_lines))
+        places.append(Place((start, start + len(text))))
+    return SplicedDocument(file, segments, places, options.limits)
