@@ -19,8 +19,9 @@ def read_po(content: bytes, options: DocumentOptions) -> "PoDocument":
     except ModuleNotFoundError:
         raise missing_package("translate-toolkit", "po") from None
     logging.getLogger("translate").setLevel(logging.ERROR)
+    read: Any = pofile.parsestring
     try:
-        store = pofile.parsestring(content)
+        store = read(content)
     except (ParseError, ValueError, LookupError, IndexError, AttributeError) as error:
         raise DocumentError(f"po: {str(error)[:200] or 'the file cannot be read'}") from None
     if content.strip() and not store.units:
@@ -64,7 +65,8 @@ class PoDocument:
     def _store(self) -> Any:
         from translate.storage.pypo import pofile
 
-        return pofile.parsestring(self._content)
+        read: Any = pofile.parsestring
+        return read(self._content)
 
     def _units(self, store: Any) -> list[Any]:
         """Return the messages that are translated."""

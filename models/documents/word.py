@@ -213,7 +213,7 @@ def _canonical(properties: "_Element") -> bytes:
 def _properties_of(style: bytes) -> "_Element | None":
     from docx.oxml.parser import parse_xml as parse_properties
 
-    return parse_properties(style) if style else None  # type: ignore[return-value]
+    return parse_properties(style) if style else None
 
 
 def _count(items: Sequence[_Item], styles: Counter[bytes]) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "AnyOperation",
     "AnyOutput",
     "ArrayForm",
+    "InDocuments",
     "Operation",
     "Output",
     "OutputKind",
@@ -146,6 +147,18 @@ class ArrayForm(Generic[ModelT, ParamsT, ResultT]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class InDocuments(Generic[ModelT, ParamsT, ResultT]):
+    """How an operation whose results are texts rewrites documents (`models.documents`)."""
+
+    query: Callable[[ModelT, Any, ParamsT, int | None], Query]
+    """Makes a query of a segment, as `Operation.query` does of a text."""
+    text: Callable[[ResultT], str]
+    """The text that stands in the place of the segment, in its format."""
+    target_language: Callable[[ModelT, ParamsT], str]
+    """Code of the language that is written."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """A computation that a model offers: an input and parameters in, a result out."""
 
@@ -197,6 +210,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     classes: str | None = None
     """The output that says how probable the classes of the first output are."""
     tokens: "TokenForm[ModelT, Any, ResultT] | None" = None
+    in_documents: InDocuments[ModelT, ParamsT, ResultT] | None = None
+    """How it rewrites documents, where it does."""
     examples: tuple[Mapping[str, object], ...] = ()
     """Inputs and parameters of example requests."""
     needed: tuple[str, ...] = ()

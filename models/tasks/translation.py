@@ -21,7 +21,7 @@ from models.decoding.alignment import aligned_words, word_weights
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TooManyPartsError
-from models.operations.operation import Operation, Output
+from models.operations.operation import InDocuments, Operation, Output
 from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
@@ -407,6 +407,21 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         Output(name="translation", kind="text", values=lambda _, result: result.translations[0].text),
         Output(name="score", kind="number", values=lambda _, result: result.translations[0].score),
         Output(name="low_confidence", kind="flag", values=lambda _, result: result.low_confidence),
+    ),
+    in_documents=InDocuments(
+        query=lambda model, segment, params, most_sentences: model.query(
+            segment.text,
+            params.beam_size,
+            options=replace(params.options(), n_best=1),
+            truncate=params.truncate,
+            max_sentences=most_sentences,
+            target_language=params.target_language,
+            join_lines=segment.join_lines,
+            protection=params.protection(),
+            markup=segment.markup,
+        ),
+        text=lambda result: result.translations[0].text,
+        target_language=lambda model, params: params.target_language or model.config.languages.target,
     ),
     examples=(
         {"text": "Guten Morgen!"},

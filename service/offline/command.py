@@ -12,6 +12,7 @@ import tyro
 from models.operations.operation import AnyOperation
 from models.tasks.registry import listed_operations
 from service.offline.asked import Asked
+from service.offline.documents import DocumentFlags, document_format, run_document
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
 
@@ -37,6 +38,7 @@ A file with a text on each line instead; - is standard input.""",
 ]
 _Model = Annotated[ModelOptions, tyro.conf.OmitArgPrefixes]
 _Files = Annotated[FileOptions, tyro.conf.OmitArgPrefixes]
+_Documents = Annotated[DocumentFlags, tyro.conf.OmitArgPrefixes]
 _OF_FILES = frozenset({"truncate"})
 """Parameters that are options of every command."""
 _RENAMED = {"format": "text_format"}
@@ -64,7 +66,12 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
             arguments["truncate"] = files.truncate
         for name in _RENAMED.keys() & operation.params.model_fields.keys():
             arguments[name] = arguments.pop(_RENAMED[name])
+        documents = arguments.pop("documents", DocumentFlags(document="off"))
         asked = Asked.of(operation, arguments)
+        form = None if texts else document_format(None if file == Path("-") else file, documents)
+        if form is not None:
+            assert file is not None
+            return run_document(asked, file, form, documents, model, files)
         if not texts:
             return run_file(asked, None if file == Path("-") else file, model, files)
         if file is not None:
@@ -73,6 +80,8 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
 
     parameters = _inputs(operation) | _options(operation)
     parameters |= {"model": (_Model, ModelOptions()), "files": (_Files, FileOptions())}
+    if operation.in_documents is not None:
+        parameters["documents"] = (_Documents, DocumentFlags())
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     command.__name__, command.__doc__ = operation.name.replace("-", "_"), _described(operation)
     command.__annotations__ = {name: annotation for name, (annotation, _) in parameters.items()} | {"return": int}
@@ -112,6 +121,8 @@ def _described(operation: AnyOperation) -> str:
         return f"{operation.summary}\n\nsoftserve {name} {example}"
     options = _needed(operation)
     file = f"softserve {name} texts.txt{options} --output results.jsonl"
+    if operation.in_documents is not None:
+        file += f"; softserve {name} report.docx{options} --output report.new.docx"
     return f"{operation.summary}\n\n{file}; softserve {name}{options} --text {example}"
 
 
