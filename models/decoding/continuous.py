@@ -74,17 +74,18 @@ class Decoding:
         start_id: int | None = None,
         utf8: Utf8Tokens | None = None,
         attention: bool = False,
+        slot_positions: bool = False,
     ) -> None:
-        """`reuse_slots` says whether the graph of a step has the input `slots`, `attention` whether it has the output
-        `attention`; outputs start after `start_id`, by default the end. `utf8` are the bytes of the output's tokens,
-        where these are not whole characters.
+        """`reuse_slots` and `slot_positions` say whether the graph of a step has the inputs `slots` and
+        `slot_positions`, `attention` whether it has the output `attention`; outputs start after `start_id`, by default
+        the end. `utf8` are the bytes of the output's tokens, where these are not whole characters.
         """
         self._backend = backend
         self._footprint = footprint
         self._end = end_id
         self.idle_share = idle_share
         """Fraction of slots that are kept free for sentences that join later; they are computed in every step."""
-        self._reuse_slots, self._attention = reuse_slots, attention
+        self._reuse_slots, self._attention, self._slot_positions = reuse_slots, attention, slot_positions
         self.search = BeamSearch(beam_size, end_id, start_id, utf8)
         self._clear()
 
@@ -139,7 +140,7 @@ class Decoding:
         count = len(self.search)
         if count > before:
             self._synchronize()
-            self._slots.visible = _resized(self._slots.visible, before, count, self._slots.count)
+            self._slots.resize(count, self._slots.count)
             self._source_lengths = np.append(self._source_lengths, np.ones(count - before, np.int64))
         self._source_lengths[rows], self._slots.visible[rows] = lengths, False
         self._clear_idle()
@@ -166,7 +167,7 @@ class Decoding:
             width = _rounded(widest)
         if enough <= _TIGHT * slots:
             slots = enough
-            self._slots.visible = _resized(self._slots.visible, count, count, slots)
+            self._slots.resize(count, slots)
         self._rebuild(before, self._room if count <= self._room else _power(count), width, slots)
 
     def _rebuild(self, count: int, room: int, width: int, slots: int) -> None:
@@ -210,6 +211,8 @@ class Decoding:
         }
         if not self._reuse_slots:
             del inputs["slots"]
+        if self._slot_positions:
+            inputs["slot_positions"] = self._slots.positions
         outputs = ["log_probabilities", "candidates"]
         if self._attention:
             inputs["with_attention"] = np.array(search.traced)
@@ -238,7 +241,7 @@ class Decoding:
         count, wanted = len(self.search), self._slots.wanted(self.search.deepest, self.search.longest)
         if wanted != self._slots.count:
             self._rebuild(count, self._room, self._sizes[0], wanted)
-            self._slots.visible = _resized(self._slots.visible, count, count, wanted)
+            self._slots.resize(count, wanted)
 
     def _drop_idle(self) -> None:
         """Release free slots beyond the fraction that is kept for sentences that join later."""
@@ -250,7 +253,8 @@ class Decoding:
             self._clear()
             return
         self._synchronize()
-        self._source_lengths, self._slots.visible = self._source_lengths[kept], self._slots.visible[kept]
+        self._source_lengths = self._source_lengths[kept]
+        self._slots.keep(kept)
         moved = np.flatnonzero(kept != np.arange(len(kept)))
         for array in (*self._caches.values(), *self._memory.values()):
             array[moved] = array[kept[moved]]

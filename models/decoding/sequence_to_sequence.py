@@ -69,13 +69,14 @@ class Decoder:
         reuse_slots: bool,
         utf8: Utf8Tokens | None = None,
         attention: bool = False,
+        slot_positions: bool = False,
     ) -> None:
         """`utf8` are the bytes of the output's tokens, where these are not whole characters.
 
-        `attention` says whether the graph `step` has the output `attention`.
+        `attention` says whether the graph `step` has the output `attention`, `slot_positions` whether it has that input.
         """
         self._backend, self._footprint, self._tokens, self._reuse_slots = backend, footprint, tokens, reuse_slots
-        self._utf8 = utf8
+        self._utf8, self._slot_positions = utf8, slot_positions
         self.attends = attention
         """Whether hypotheses can come with their attention."""
 
@@ -91,6 +92,7 @@ class Decoder:
             reuse_slots=self._reuse_slots,
             utf8=self._utf8,
             attention=self.attends,
+            slot_positions=self._slot_positions,
         )
 
     def search(

@@ -29,6 +29,8 @@ class Slots:
         self._first = _FIRST * beam_size if self._consecutive else _rounded(_FIRST + 2 * beam_size)
         self.visible = np.zeros((0, beam_size, self._first), bool)
         """Whether a hypothesis sees a slot: `[B, K, M]`."""
+        self.positions = np.zeros((0, self._first), np.int64)
+        """Position of the token whose keys and values a slot holds: `[B, M]`."""
 
     @property
     def count(self) -> int:
@@ -58,7 +60,21 @@ class Slots:
         else:
             taken = np.argsort(self.visible.any(axis=1), axis=1, kind="stable")[:, :reading]
         self.visible[rows, hypotheses, taken] = True
+        self.positions[rows, taken] = lengths[:, None]
         return taken
+
+    def resize(self, rows: int, count: int) -> None:
+        """Have other numbers of sentences and slots; what remains of both stays as it is."""
+        kept, common = min(rows, len(self.visible)), min(count, self.count)
+        visible = np.zeros((rows, self._beam, count), bool)
+        visible[:kept, :, :common] = self.visible[:kept, :, :common]
+        positions = np.zeros((rows, count), np.int64)
+        positions[:kept, :common] = self.positions[:kept, :common]
+        self.visible, self.positions = visible, positions
+
+    def keep(self, rows: Array) -> None:
+        """Keep the sentences with these indices."""
+        self.visible, self.positions = self.visible[rows], self.positions[rows]
 
     def follow(self, origins: Array) -> None:
         """Let each hypothesis see what the one at index `origins` `[B, K]` saw."""

@@ -48,18 +48,26 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
     def __init__(self, manifest: BundleManifest[ConfigT], tokenizer: TokenizerT, backend: Backend) -> None:
         super().__init__(manifest, backend)
         config = self.config
+        keys = [each.shape for each in manifest.graphs["encode"].outputs if each.name.startswith("memory_keys_")]
+        heads, size = (axis for axis in keys[0] if isinstance(axis, int))
         footprint = Footprint(
-            layers=sum(each.name.startswith("memory_keys_") for each in manifest.graphs["encode"].outputs),
-            heads=config.network.heads,
-            hidden_size=config.network.hidden_size,
+            layers=len(keys),
+            heads=heads,
+            hidden_size=heads * size,
             vocab_size=config.vocab_size,
             step_vectors=self.step_vectors,
         )
-        reuse_slots = any(each.name == "slots" for each in manifest.graphs["step"].inputs)
+        inputs = {each.name for each in manifest.graphs["step"].inputs}
         attention = any(each.name == "attention" for each in manifest.graphs["step"].outputs)
         utf8 = tokenizer.utf8_tokens(config.vocab_size)
         self.decoder = Decoder(
-            backend, footprint, config.special_tokens, reuse_slots=reuse_slots, utf8=utf8, attention=attention
+            backend,
+            footprint,
+            config.special_tokens,
+            reuse_slots="slots" in inputs,
+            utf8=utf8,
+            attention=attention,
+            slot_positions="slot_positions" in inputs,
         )
         self._tokenizer = tokenizer
 

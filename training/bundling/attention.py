@@ -20,7 +20,8 @@ class KeyValue(nn.Module):
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
-        weights, biases = attention.key_value.weight.detach().chunk(2), attention.key_value.bias.detach().chunk(2)
+        weights, bias = attention.key_value.weight.detach().chunk(2), attention.key_value.bias
+        biases = (None, None) if bias is None else bias.detach().chunk(2)
         self.key, self.value = (_linear(*parts) for parts in zip(weights, biases, strict=True))
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,11 +47,11 @@ def projections(attentions: Iterable[Attention]) -> nn.ModuleList:
 
 def scaled_query(attention: Attention) -> nn.Linear:
     """Return the projection to queries, scaled as attention scales scores."""
-    weight, bias = attention.query.weight.detach(), attention.query.bias.detach()
-    return _linear(weight * attention.scale, bias * attention.scale)
+    weight, bias = attention.query.weight.detach(), attention.query.bias
+    return _linear(weight * attention.scale, None if bias is None else bias.detach() * attention.scale)
 
 
-def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], device=weight.device).requires_grad_(False)
-    linear.load_state_dict({"weight": weight, "bias": bias})
+def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device=weight.device).requires_grad_(False)
+    linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
     return linear

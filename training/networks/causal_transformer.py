@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from training.networks.dropout import Dropout
 from training.networks.operators import attend_some
+from training.networks.transformer import RmsNorm
 
 __all__ = [
     "ActivationName",
@@ -143,19 +144,6 @@ class CausalSettings:
 def soft_capped(scores: Tensor, cap: float | None) -> Tensor:
     """Return `cap * tanh(scores / cap)`, the scores themselves without a cap."""
     return scores if cap is None else cap * torch.tanh(scores / cap)
-
-
-class RmsNorm(nn.Module):
-    """Vectors divided by the root of their mean square, times a weight for each coordinate."""
-
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(size))
-        self._epsilon = epsilon
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        squares = vectors.square().mean(-1, keepdim=True)
-        return vectors * torch.rsqrt(squares + self._epsilon) * self.weight
 
 
 def _norm(settings: CausalSettings, size: int) -> nn.Module:

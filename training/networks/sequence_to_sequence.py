@@ -17,6 +17,9 @@ __all__ = ["SequenceToSequenceModel"]
 class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
     """A target starts after the end token."""
 
+    reads_slot_positions = False
+    """Whether the graph `step` reads the position of the token in each slot of the caches."""
+
     @property
     def source_size(self) -> int:
         """Return the number of tokens that a source may consist of."""

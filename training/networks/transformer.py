@@ -7,6 +7,7 @@ Shapes: `B` sentences, `S` source tokens, `T` target tokens, `P` target tokens r
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -27,7 +28,11 @@ __all__ = [
     "Memory",
     "Norm",
     "Relative",
+    "RelativeBiases",
+    "RmsNorm",
+    "Sizes",
     "Transformer",
+    "Variation",
     "padding_mask",
     "sinusoidal_positions",
 ]
@@ -64,6 +69,78 @@ def sinusoidal_positions(count: int, hidden_size: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Variation:
+    """How the layers of a Transformer differ from those of Vaswani et al. (2017); the defaults are theirs."""
+
+    rms_norm: bool = False
+    """Whether norms divide by the root mean square (Zhang and Sennrich 2019), without a mean and a bias."""
+    norm_epsilon: float = 1e-5
+    """What norms add to the variance, or to the mean square."""
+    bias: bool = True
+    """Whether the projections of attention and of feed-forward networks have biases."""
+    gated: bool = False
+    """Whether feed-forward networks multiply the activation with a second projection (Shazeer 2020)."""
+    head_size: int | None = None
+    """Coordinates of a head, by default the hidden size divided by the heads."""
+    attention_scale: float | None = None
+    """Factor of the scores of attention, by default 1 / root of the coordinates of a head."""
+
+    def norm(self, size: int) -> nn.Module:
+        """Return a norm of vectors of this size."""
+        return (RmsNorm if self.rms_norm else nn.LayerNorm)(size, self.norm_epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Sizes of the layers of an encoder or a decoder."""
+
+    inner_size: int
+    """Width of the feed-forward networks."""
+    heads: int
+
+
+class RmsNorm(nn.Module):
+    """Vectors divided by the root of their mean square, times a weight for each coordinate."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+        self._epsilon = epsilon
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        squares = vectors.square().mean(-1, keepdim=True)
+        return vectors * torch.rsqrt(squares + self._epsilon) * self.weight
+
+
+class RelativeBiases(nn.Module):
+    """What is added to the scores of self-attention by the distance of key and query (Raffel et al. 2020, 2.1).
+
+    All layers have the same biases. Distances beyond the tables count as the largest ones in them.
+    """
+
+    encoder: Tensor
+    """Biases of the distances -D to D, key minus query: `[2 D + 1, H]`."""
+    decoder: Tensor
+    """Biases of the distances 0 to D, query minus key: `[D + 1, H]`."""
+
+    def __init__(self, encoder: Tensor, decoder: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("encoder", encoder, persistent=False)
+        self.register_buffer("decoder", decoder, persistent=False)
+
+    def of_source(self, width: int) -> Tensor:
+        """Return the biases of all pairs of source tokens: `[1, H, width, width]`."""
+        places, most = torch.arange(width, device=self.encoder.device), self.encoder.shape[0] // 2
+        distances = (places[None] - places[:, None]).clamp(-most, most) + most
+        return functional.embedding(distances, self.encoder).permute(2, 0, 1)[None]
+
+    def of_target(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """Return biases by the positions of queries `[B, T]` and keys `[B, M]`: `[B, H, T, M]`."""
+        distances = (queries[:, :, None] - keys[:, None]).clamp(0, self.decoder.shape[0] - 1)
+        return functional.embedding(distances, self.decoder).permute(0, 3, 1, 2)
+
+
 def padding_mask(lengths: Tensor, width: int) -> Tensor:
     """Return a mask that is True where attention may look: lengths `[B]` -> `[B, 1, 1, width]`."""
     return (torch.arange(width, device=lengths.device) < lengths[:, None])[:, None, None]
@@ -85,7 +162,15 @@ class Linear(nn.Linear):
 class Attention(nn.Module):
     """Multi-head attention (section 3.2.2); keys and values come from elsewhere, so that they can be kept."""
 
-    def __init__(self, hidden_size: int, heads: int, dropout: float = 0.0, *, disentangled: bool = False) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        heads: int,
+        dropout: float = 0.0,
+        *,
+        disentangled: bool = False,
+        variation: Variation | None = None,
+    ) -> None:
         """`dropout` is that of the attention weights, which BERT and tensor2tensor have.
 
         `disentangled` attention is always called with `relative`; see `training.networks.disentangled`.
@@ -93,10 +178,13 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.dropout = dropout
-        self.scale: float = (hidden_size // heads * (SCORE_TERMS if disentangled else 1)) ** -0.5
-        self.query = Linear(hidden_size, hidden_size)
-        self.key_value = Linear(hidden_size, 2 * hidden_size)
-        self.output = Linear(hidden_size, hidden_size)
+        variation = Variation() if variation is None else variation
+        head_size = hidden_size // heads if variation.head_size is None else variation.head_size
+        scale = (head_size * (SCORE_TERMS if disentangled else 1)) ** -0.5
+        self.scale: float = scale if variation.attention_scale is None else variation.attention_scale
+        self.query = Linear(hidden_size, heads * head_size, variation.bias)
+        self.key_value = Linear(hidden_size, 2 * heads * head_size, variation.bias)
+        self.output = Linear(heads * head_size, hidden_size, variation.bias)
 
     def keys_values(self, inputs: Tensor) -> KeyValue:
         """Return keys and values: `[B, tokens, d]` -> two of `[B, H, tokens, d / H]`."""
@@ -119,7 +207,10 @@ class Attention(nn.Module):
         causal: bool = False,
         relative: Relative | None = None,
     ) -> Tensor:
-        """`[B, T, d]` -> `[B, T, d]`; `mask` is True where a query may look, broadcast to `[B, H, T, tokens]`."""
+        """`[B, T, d]` -> `[B, T, d]`; `mask` is True where a query may look, broadcast to `[B, H, T, tokens]`.
+
+        A mask of numbers is added to the scores.
+        """
         query = self._split(self.query(inputs))
         keys, values = keys_values
         if relative is not None:
@@ -146,7 +237,8 @@ class Attention(nn.Module):
         """
         size = keys.shape[3]
         rows = slice(head * size, (head + 1) * size)
-        query = functional.linear(inputs, self.query.weight[rows], self.query.bias[rows])
+        bias = None if self.query.bias is None else self.query.bias[rows]
+        query = functional.linear(inputs, self.query.weight[rows], bias)
         with torch.autocast(inputs.device.type, enabled=False):
             scores = query.float() @ keys[:, head].float().transpose(1, 2) * self.scale
             return functional.log_softmax(scores if mask is None else scores.masked_fill(~mask[:, 0], -1e9), dim=-1)
@@ -157,26 +249,26 @@ class Attention(nn.Module):
 
 
 class _FeedForward(nn.Module):
-    """Position-wise feed-forward network (section 3.3)."""
+    """Position-wise feed-forward network (section 3.3), which may have a gate."""
 
-    def __init__(self, hidden_size: int, inner_size: int, activation: Activation) -> None:
+    def __init__(self, hidden_size: int, inner_size: int, activation: Activation, variation: Variation) -> None:
         super().__init__()
-        self.inner = Linear(hidden_size, inner_size)
-        self.outer = Linear(inner_size, hidden_size)
+        self.inner = Linear(hidden_size, inner_size, variation.bias)
+        self.gated = Linear(hidden_size, inner_size, variation.bias) if variation.gated else None
+        self.outer = Linear(inner_size, hidden_size, variation.bias)
         self.activation = activation
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.outer(self.activation(self.inner(inputs)))
+        inner = self.activation(self.inner(inputs))
+        return self.outer(inner if self.gated is None else inner * self.gated(inputs))
 
 
 class _Layer(nn.Module):
     """What encoder and decoder layers share: each sublayer with its residual, norm and dropout (section 5.4)."""
 
-    def __init__(
-        self, sublayers: int, hidden_size: int, dropout: float, norm: Norm, norm_epsilon: float = 1e-5
-    ) -> None:
+    def __init__(self, sublayers: int, hidden_size: int, dropout: float, norm: Norm, variation: Variation) -> None:
         super().__init__()
-        self.norms = nn.ModuleList(nn.LayerNorm(hidden_size, eps=norm_epsilon) for _ in range(sublayers))
+        self.norms = nn.ModuleList(variation.norm(hidden_size) for _ in range(sublayers))
         self.dropout = Dropout(dropout)
         self.pre = norm == "pre"
 
@@ -201,13 +293,18 @@ class EncoderLayer(_Layer):
         norm: Norm,
         *,
         activation: Activation = functional.relu,
-        norm_epsilon: float = 1e-5,
+        norm_epsilon: float | None = None,
         attention_dropout: float = 0.0,
         disentangled: bool = False,
+        variation: Variation | None = None,
     ) -> None:
-        super().__init__(2, hidden_size, dropout, norm, norm_epsilon)
-        self.attention = Attention(hidden_size, heads, attention_dropout, disentangled=disentangled)
-        self.feed_forward = _FeedForward(hidden_size, inner_size, activation)
+        """`norm_epsilon` is that of a plain layer; otherwise `variation` says it."""
+        variation = Variation(norm_epsilon=norm_epsilon or 1e-5) if variation is None else variation
+        super().__init__(2, hidden_size, dropout, norm, variation)
+        self.attention = Attention(
+            hidden_size, heads, attention_dropout, disentangled=disentangled, variation=variation
+        )
+        self.feed_forward = _FeedForward(hidden_size, inner_size, activation, variation)
 
     def forward(self, inputs: Tensor, mask: Tensor | None, relative: Relative | None = None) -> Tensor:
         read = self.before(0, inputs)
@@ -226,31 +323,45 @@ class DecoderLayer(_Layer):
         norm: Norm,
         *,
         activation: Activation = functional.relu,
+        variation: Variation | None = None,
     ) -> None:
-        super().__init__(3, hidden_size, dropout, norm)
-        self.self_attention = Attention(hidden_size, heads)
-        self.cross_attention = Attention(hidden_size, heads)
-        self.feed_forward = _FeedForward(hidden_size, inner_size, activation)
+        variation = Variation() if variation is None else variation
+        super().__init__(3, hidden_size, dropout, norm, variation)
+        self.self_attention = Attention(hidden_size, heads, variation=variation)
+        self.cross_attention = Attention(hidden_size, heads, variation=variation)
+        self.feed_forward = _FeedForward(hidden_size, inner_size, activation, variation)
 
     def forward(
-        self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, past: KeyValue | None
+        self,
+        inputs: Tensor,
+        memory: KeyValue,
+        mask: Tensor | None,
+        past: KeyValue | None,
+        biases: Tensor | None = None,
     ) -> tuple[Tensor, KeyValue]:
-        """Without `past` the inputs are a sentence and each token sees those before it; with it they are one token."""
-        inputs, kept = self._read_target(inputs, past)
+        """Without `past` the inputs are a sentence and each token sees those before it; with it they are one token.
+
+        `biases` `[1, H, T, tokens]` are added to the scores of self-attention, minus infinity for later tokens.
+        """
+        inputs, kept = self._read_target(inputs, past, biases)
         return self._read_source(inputs, memory, mask), kept
 
-    def with_attention(self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, head: int) -> tuple[Tensor, Tensor]:
+    def with_attention(
+        self, inputs: Tensor, memory: KeyValue, mask: Tensor | None, head: int, biases: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Return the outputs for whole sentences, and the logarithms of a head's cross-attention `[B, T, S]`."""
-        inputs, _ = self._read_target(inputs, None)
+        inputs, _ = self._read_target(inputs, None, biases)
         weights = self.cross_attention.head_log_weights(self.before(1, inputs), memory[0], mask, head)
         return self._read_source(inputs, memory, mask), weights
 
-    def _read_target(self, inputs: Tensor, past: KeyValue | None) -> tuple[Tensor, KeyValue]:
+    def _read_target(
+        self, inputs: Tensor, past: KeyValue | None, biases: Tensor | None
+    ) -> tuple[Tensor, KeyValue]:
         read = self.before(0, inputs)
         keys, values = self.self_attention.keys_values(read)
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
-        attended = self.self_attention(read, (keys, values), None, causal=past is None)
+        attended = self.self_attention(read, (keys, values), biases, causal=past is None and biases is None)
         return self.after(0, inputs, attended), (keys, values)
 
     def _read_source(self, inputs: Tensor, memory: KeyValue, mask: Tensor | None) -> Tensor:
@@ -262,7 +373,9 @@ class Transformer(nn.Module):
     """Vectors in, vectors out: encoder and decoder without word vectors and output layer."""
 
     positions: Tensor
-    """`[max_tokens, d]`"""
+    """Vectors of the positions, `[max_tokens, d]`; none, `[0, d]`, where relative biases take their place."""
+    target_positions: Tensor | None
+    """The same of the target, where it has its own."""
 
     def __init__(
         self,
@@ -278,24 +391,45 @@ class Transformer(nn.Module):
         activation: Activation = functional.relu,
         embedding_scale: float | None = None,
         positions: Tensor | None = None,
+        target_positions: Tensor | None = None,
+        decoder_sizes: Sizes | None = None,
+        embedding_norm: bool = False,
+        variation: Variation | None = None,
+        biases: RelativeBiases | None = None,
     ) -> None:
         """`embedding_scale` multiplies word vectors, by default by the root of d; `positions` `[max_tokens, d]`.
+
+        `decoder_sizes` are the decoder's where they are not the encoder's. With `embedding_norm` the sum of word vector
+        and position is normalized. A network with `biases` has no vectors of positions.
 
         Raises `ValueError` where the heads do not divide the hidden size or a sentence could have no position.
         """
         super().__init__()
-        if hidden_size % heads or hidden_size % 2:
+        variation = Variation() if variation is None else variation
+        sides = Sizes(inner_size, heads), Sizes(inner_size, heads) if decoder_sizes is None else decoder_sizes
+        if variation.head_size is None and (any(hidden_size % side.heads for side in sides) or hidden_size % 2):
             raise ValueError(f"hidden_size must be even and divisible by heads, not {hidden_size} and {heads}")
-        sizes = (hidden_size, inner_size, heads, dropout, norm)
         self.hidden_size = hidden_size
         self.embedding_scale = math.sqrt(hidden_size) if embedding_scale is None else embedding_scale
-        self.encoder = nn.ModuleList(EncoderLayer(*sizes, activation=activation) for _ in range(encoder_layers))
-        self.decoder = nn.ModuleList(DecoderLayer(*sizes, activation=activation) for _ in range(decoder_layers))
-        self.encoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(hidden_size) if norm == "pre" else nn.Identity()
+        common = {"activation": activation, "variation": variation}
+        self.encoder = nn.ModuleList(
+            EncoderLayer(hidden_size, inner_size, heads, dropout, norm, **common) for _ in range(encoder_layers)
+        )
+        self.decoder = nn.ModuleList(
+            DecoderLayer(hidden_size, sides[1].inner_size, sides[1].heads, dropout, norm, **common)
+            for _ in range(decoder_layers)
+        )
+        self.encoder_norm, self.decoder_norm = (
+            variation.norm(hidden_size) if norm == "pre" else nn.Identity() for _ in sides
+        )
+        self.embedding_norm, self.target_embedding_norm = (
+            variation.norm(hidden_size) if embedding_norm else nn.Identity() for _ in sides
+        )
         self.dropout = Dropout(dropout)
-        table = sinusoidal_positions(max_tokens, hidden_size) if positions is None else positions
-        self.register_buffer("positions", table, persistent=False)
+        table = sinusoidal_positions(max_tokens if biases is None else 0, hidden_size)
+        self.register_buffer("positions", table if positions is None else positions, persistent=False)
+        self.register_buffer("target_positions", target_positions, persistent=False)
+        self.biases = biases
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
@@ -303,11 +437,15 @@ class Transformer(nn.Module):
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
-                nn.init.zeros_(module.bias)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def encode(self, inputs: Tensor, mask: Tensor | None) -> Tensor:
         """Return context vectors `[B, S, d]` of source word vectors `[B, S, d]`; `mask` as of `padding_mask`."""
-        hidden = self._with_positions(inputs, self.positions[: inputs.shape[1]])
+        hidden = self.embed_source(inputs)
+        if self.biases is not None:
+            biases = self.biases.of_source(inputs.shape[1])
+            mask = biases if mask is None else biases.masked_fill(~mask, -torch.inf)
         for layer in self.encoder:
             hidden = layer(hidden, mask)
         outputs: Tensor = self.encoder_norm(hidden)
@@ -323,10 +461,11 @@ class Transformer(nn.Module):
         The inputs are whole sentences without `past`; with it `T` is 1.
         """
         start = 0 if past is None else past[0][0].shape[2]
-        hidden = self._with_positions(inputs, self.positions[start : start + inputs.shape[1]])
+        places = torch.arange(start, start + inputs.shape[1], device=inputs.device)
+        hidden, biases = self.embed_target(inputs, places), self._target_biases(places)
         cache: Cache = []
         for index, layer in enumerate(self.decoder_layers()):
-            hidden, kept = layer(hidden, memory[index], mask, None if past is None else past[index])
+            hidden, kept = layer(hidden, memory[index], mask, None if past is None else past[index], biases)
             cache.append(kept)
         return self.decoder_norm(hidden), cache
 
@@ -337,13 +476,14 @@ class Transformer(nn.Module):
 
         The latter are logarithms of weights, in float32: `[B, T, S]`.
         """
-        hidden = self._with_positions(inputs, self.positions[: inputs.shape[1]])
+        places = torch.arange(inputs.shape[1], device=inputs.device)
+        hidden, biases = self.embed_target(inputs, places), self._target_biases(places)
         layers = self.decoder_layers()
         for each, keys_values in zip(layers[:layer], memory, strict=False):
-            hidden, _ = each(hidden, keys_values, mask, None)
-        hidden, weights = layers[layer].with_attention(hidden, memory[layer], mask, head)
+            hidden, _ = each(hidden, keys_values, mask, None, biases)
+        hidden, weights = layers[layer].with_attention(hidden, memory[layer], mask, head, biases)
         for each, keys_values in zip(layers[layer + 1 :], memory[layer + 1 :], strict=True):
-            hidden, _ = each(hidden, keys_values, mask, None)
+            hidden, _ = each(hidden, keys_values, mask, None, biases)
         outputs: Tensor = self.decoder_norm(hidden)
         return outputs, weights
 
@@ -353,6 +493,31 @@ class Transformer(nn.Module):
     def decoder_layers(self) -> list[DecoderLayer]:
         return [layer for layer in self.decoder if isinstance(layer, DecoderLayer)]
 
-    def _with_positions(self, vectors: Tensor, positions: Tensor) -> Tensor:
+    def embed_source(self, vectors: Tensor) -> Tensor:
+        """Return what the encoder's layers read: word vectors `[B, S, d]` with their positions."""
+        positions = self.positions[: vectors.shape[1]] if self.biases is None else None
+        embedded: Tensor = self.embedding_norm(self._with_positions(vectors, positions))
+        return self.dropout(embedded)
+
+    def embed_target(self, vectors: Tensor, places: Tensor) -> Tensor:
+        """Return what the decoder's layers read: word vectors with the vectors of positions.
+
+        `[B, T, d]` and positions `[T]`, or `[B, K, d]` and `[B, 1]`.
+        """
+        table = self.positions if self.target_positions is None else self.target_positions
+        positions = functional.embedding(places, table) if self.biases is None else None
+        embedded: Tensor = self.target_embedding_norm(self._with_positions(vectors, positions))
+        return self.dropout(embedded)
+
+    def _with_positions(self, vectors: Tensor, positions: Tensor | None) -> Tensor:
         """Add positions to word vectors of expected norm 1, which are scaled up to the positions' (section 3.4)."""
-        return self.dropout(vectors * self.embedding_scale + positions)
+        scaled = vectors * self.embedding_scale
+        return scaled if positions is None else scaled + positions
+
+    def _target_biases(self, places: Tensor) -> Tensor | None:
+        """Return the biases of target tokens at `places` `[T]` by those up to them: `[1, H, T, tokens]`."""
+        if self.biases is None:
+            return None
+        keys = torch.arange(int(places[-1]) + 1, device=places.device)
+        found = self.biases.of_target(places[None], keys[None])
+        return found.masked_fill(keys > places[:, None], -torch.inf)

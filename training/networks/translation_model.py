@@ -31,6 +31,7 @@ class TranslationModel(SequenceToSequenceModel):
         self.network = network
         self.output_layer = output_layer
         self.own_source_vectors, self.own_target_vectors = source_vectors, target_vectors
+        self.reads_slot_positions = network.biases is not None
 
     @property
     def source_size(self) -> int:

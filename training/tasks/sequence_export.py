@@ -155,8 +155,11 @@ def quantize_sequences(
             end_id=tokens.end,
             start_id=tokens.start,
             idle_share=0.0,  # finished sentences would be observed too
+            slot_positions=any(each.name == "slot_positions" for each in graphs["step"].contract.inputs),
         )
-        searches = [(index, SearchOptions(), query.max_tokens) for index, query in enumerate(group)]
+        searches = [
+            (index, SearchOptions(prefix=query.options.prefix), query.max_tokens) for index, query in enumerate(group)
+        ]
         decoding.add([query.tokens for query in group], searches)
         while len(decoding):
             decoding.step()

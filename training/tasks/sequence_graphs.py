@@ -24,7 +24,8 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
     `encoder` reads sources `[B, S]` and lengths `[B]`, and returns for each layer keys and values `[B, H, S, d / H]`.
     `step` reads tokens `[B, K]`, positions `[B]`, slots `[B, K]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k`
     `[]`, the caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns
-    log-probabilities and tokens `[B, K, C]`, most likely first, and the new caches.
+    log-probabilities and tokens `[B, K, C]`, most likely first, and the new caches. That of a model which
+    `reads_slot_positions` reads the positions of the slots `[B, M]` after `k`.
     """
     source = example_source(model, batch_size=3, length=7, seed=0)
     with torch.no_grad():
@@ -46,6 +47,7 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
             "visible": ("bool", ("batch", "beam", "slots")),
             "source_lengths": lengths,
             "k": ("int64", ()),
+            **({"slot_positions": ("int64", ("batch", "slots"))} if model.reads_slot_positions else {}),
             **caches,
             **memory,
         },
@@ -83,4 +85,7 @@ def example_step(
     _, heads, _, size = memory[0].shape
     caches = torch.rand(len(memory), batch_size, heads, count, size, generator=generator) * 2 - 1
     tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
-    return tokens, positions, slots, own | past, lengths, torch.tensor(2 * beam), *caches, *memory
+    state = *caches, *memory
+    if model.reads_slot_positions:
+        state = torch.randint(_STEPS, (batch_size, count), generator=generator), *state
+    return tokens, positions, slots, own | past, lengths, torch.tensor(2 * beam), *state

@@ -38,14 +38,17 @@ class EncoderGraph(nn.Module):
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
-        positions = self.network.positions[: source.shape[1]]
-        hidden = functional.embedding(source, self.embedding) * self.network.embedding_scale + positions
-        hidden = hidden.flatten(0, 1)
+        hidden = self.network.embed_source(functional.embedding(source, self.embedding)).flatten(0, 1)
+        bias = None if self.network.biases is None else self._score_bias(source.shape[1], source_lengths)
         for index, layer in enumerate(self.network.encoder_layers()):
             projected = self.projections[index](layer.before(0, hidden))
             query, keys, values = (part.view(*source.shape, -1) for part in projected)
-            attended = attend(query, keys, values, source_lengths, layer.attention.heads).flatten(0, 1)
-            hidden = layer.after(0, hidden, layer.attention.output(attended))
+            heads = layer.attention.heads
+            if bias is None:
+                attended = attend(query, keys, values, source_lengths, heads)
+            else:
+                attended = attend_some(query, keys, values, bias, heads)
+            hidden = layer.after(0, hidden, layer.attention.output(attended.flatten(0, 1)))
             hidden = layer.after(1, hidden, layer.feed_forward(layer.before(1, hidden)))
         hidden = self.network.encoder_norm(hidden)
         memory: list[Tensor] = []
@@ -53,6 +56,12 @@ class EncoderGraph(nn.Module):
             shape = (*source.shape, decoder_layer.cross_attention.heads, -1)
             memory += [part.view(shape).transpose(1, 2) for part in project(hidden)]
         return tuple(memory)
+
+    def _score_bias(self, width: int, lengths: Tensor) -> Tensor:
+        """Return what is added to scores, minus infinity on padding: `[B, H, S, S]`."""
+        assert self.network.biases is not None
+        seen = torch.arange(width, device=lengths.device) < lengths[:, None]
+        return self.network.biases.of_source(width) + torch.where(seen, 0.0, -torch.inf)[:, None, None]
 
 
 class DecoderStepGraph(nn.Module):
@@ -79,14 +88,18 @@ class DecoderStepGraph(nn.Module):
         """tokens and slots `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`.
 
         `state` holds for each layer the cache's keys and values `[B, H, M, d / H]`, then for each layer what the
-        encoder said. -> log-probabilities `[B, K, C]` and tokens `[B, K, C]`, most likely first, and the new caches.
+        encoder said; of a network with relative biases, the positions of the slots `[B, M]` go before.
+        -> log-probabilities `[B, K, C]` and tokens `[B, K, C]`, most likely first, and the new caches.
         """
         layers = self.network.decoder_layers()
-        cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         seen = torch.where(visible, 0.0, -torch.inf)[:, None]
+        if self.network.biases is not None:
+            slot_positions, *state = state
+            seen = seen + self.network.biases.of_target(positions[:, None], slot_positions)
+        cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         indices = slot_indices(slots, layers[0].self_attention.heads)
-        hidden = functional.embedding(tokens, self.embedding) * self.network.embedding_scale
-        hidden = (hidden + functional.embedding(positions, self.network.positions)[:, None]).flatten(0, 1)
+        hidden = self.network.embed_target(functional.embedding(tokens, self.embedding), positions[:, None])
+        hidden = hidden.flatten(0, 1)
         written: list[Tensor] = []
         for index, layer in enumerate(layers):
             heads = layer.self_attention.heads
