@@ -109,10 +109,9 @@ class _Sentence:
     trace: AttentionTrace | None = None
     """Attention so far, where the options ask for it."""
 
-    @property
-    def plain(self) -> bool:
-        """Whether it is searched without sampling, sparse mask or prefix."""
-        return self.generator is None and not self.options.sparse and not self.options.prefix
+    def plain(self, length: int) -> bool:
+        """Whether it is searched without sampling and sparse mask, and without a prefix after `length` tokens."""
+        return self.generator is None and not self.options.sparse and len(self.options.prefix) <= length
 
     def best(self) -> list[Hypothesis]:
         ranked = [sorted(each, key=lambda hypothesis: -hypothesis.score) for each in (self.finished, self.cut)]
@@ -226,8 +225,12 @@ class BeamSearch:
         self.lengths, self._limits = np.append(self.lengths, 0), np.append(self._limits, 0)
         self._stops, self._live = np.append(self._stops, -np.inf), np.append(self._live, False)
 
+    def _all_plain(self) -> bool:
+        states = zip(self._sentences, self.lengths.tolist(), self._live.tolist(), strict=True)
+        return all(sentence.plain(length) for sentence, length, live in states if live)
+
     def _count(self) -> None:
-        self._plain = all(sentence.plain for sentence in self._sentences)
+        self._plain = self._all_plain()
         self._traced = [row for row, each in enumerate(self._sentences) if each.trace is not None and self._live[row]]
         self.num_live = int(self._live.sum())
         self.deepest = int(self.lengths.max(initial=0))
@@ -414,6 +417,7 @@ class BeamSearch:
         self._scores, self.last_tokens = scores, tokens
         self.lengths = self.lengths + self._live
         self.deepest += 1
+        self._plain = self._plain or self._all_plain()
 
     def _finish_stopped(self) -> list[int]:
         """Return the slots of sentences that stop now, where the length limit cuts hypotheses off, and free them."""

@@ -28,6 +28,13 @@ _WITH_ELEMENTS = ("html", "xml")
 class TranslateParams(SearchParams):
     """What can be chosen of a translation."""
 
+    source_language: Annotated[
+        str | None,
+        Field(
+            max_length=16,
+            description="Code of the language of the text; by default detected by a model that reads several.",
+        ),
+    ] = None
     target_language: Annotated[
         str | None,
         Field(max_length=16, description="Code of the language to write; by default `languages.target` of the model."),
@@ -167,5 +174,9 @@ class TranslateResult(Record):
     detected_language: Annotated[
         str | None,
         Field(description="ISO 639 code of the text's language, only where it is not the model's; und: unclear which."),
+    ] = None
+    source_language: Annotated[
+        str | None,
+        Field(description="Code of the language that the text was read as, only of models that read several."),
     ] = None
     truncated: Truncated = None

@@ -27,7 +27,8 @@ from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.tasks.translation_confidence import Confidence, SignalName, signals
 from models.text.config import check_tokenizer
-from models.text.language import LanguageDetector, load_identifier
+from models.text.language import LanguageDetector, chosen_language, load_identifier
+from models.text.language_codes import find_language, two_letters
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
 from models.text.markup import PLAIN, Aligned, Document, Markup, filled
@@ -60,6 +61,8 @@ _TOKENIZED_TOGETHER = 64
 """Sentences in one call of the tokenizer, whose encodings take some 400 bytes a token meanwhile."""
 _LOOKED_AT = 8000
 """Characters of a sentence whose literals are looked at."""
+_PLAIN_CODE = 3
+"""Characters of a code without a script or region."""
 _CHARACTERS_PER_ITEM = 8
 """Characters that are copied which count as one token of a result."""
 
@@ -78,8 +81,8 @@ class TransformerNetwork(SequenceNetwork):
     """Layers that write the target."""
     norm: Literal["pre", "post"]
     """Position of layer normalization: before or after each sublayer."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    """The function between the two layers of the feed-forward networks."""
+    activation: Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"] = "relu"
+    """The function between the two layers of the feed-forward networks, which may be multiplied with a gate."""
     positions: PositiveInt = 1024
     """Tokens that a sentence may have on either side, its end included."""
 
@@ -89,30 +92,79 @@ LanguageCode = Annotated[str, Field(pattern=r"^[a-z]{2,3}([_-][A-Za-z]{2,8})?$")
 
 
 class Languages(Contract):
-    """The source and target language, as ISO 639-1 or 639-3 codes."""
+    """The source and target language, as ISO 639-1 or 639-3 codes, and those that a model with several has."""
 
-    source: Annotated[str, Field(pattern=r"^[a-z]{2,3}$")]
-    """Source language."""
+    source: LanguageCode
+    """Source language, where there are several that of texts whose language is not detected."""
     target: LanguageCode
     """Target language, by default where there are several."""
     targets: dict[LanguageCode, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    """The token before each sentence that names its target language, for a model that has such tokens."""
+    """The token that names each target language, for a model that has such tokens."""
+    targets_begin_outputs: bool = False
+    """Whether the token of `targets` is the first of each output, instead of the first before each sentence."""
+    sources: dict[LanguageCode, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    """The token before each sentence that names its language, for a model that reads several."""
+    prompts: dict[LanguageCode, tuple[Annotated[int, Field(ge=0)], ...]] = Field(default_factory=dict)
+    """The tokens before each sentence that ask for a target language in words, for a model that is asked so."""
 
     @model_validator(mode="after")
-    def _default_is_known(self) -> Self:
-        if self.targets and self.target not in self.targets:
-            raise ValueError(f"target {self.target!r} is none of targets: {', '.join(self.targets)}")
+    def _defaults_are_known(self) -> Self:
+        if self.targets and self.prompts:
+            raise ValueError("a model has targets or prompts, not both")
+        for name, code, known in (("target", self.target, self.targets or self.prompts), ("source", self.source, self.sources)):
+            if known and code not in known:
+                raise ValueError(f"{name} {code!r} is none of {name}s: {', '.join(known)}")
         return self
 
-    def known_targets(self) -> tuple[str, ...]:
-        return tuple(self.targets) or (self.target,)
+    def tokens(self) -> frozenset[int]:
+        """Return all tokens that name languages, or ask for them."""
+        asked = (token for tokens in self.prompts.values() for token in tokens)
+        return frozenset({*self.targets.values(), *self.sources.values(), *asked})
 
-    def prefix(self, target: str | None) -> tuple[int, ...]:
-        """Return the tokens before each sentence; raises `QueryError` for a language that the model does not write."""
-        chosen = self.target if target is None else target
-        if chosen not in self.known_targets():
-            raise QueryError(f"target_language must be one of {', '.join(self.known_targets())}, not {chosen!r}")
-        return (self.targets[chosen],) if self.targets else ()
+    def known_targets(self) -> tuple[str, ...]:
+        """Return the codes of the target languages."""
+        return tuple(self.targets) or tuple(self.prompts) or (self.target,)
+
+    def known_sources(self) -> tuple[str, ...]:
+        """Return the codes of the source languages."""
+        return tuple(self.sources) or (self.source,)
+
+    def chosen_target(self, code: str | None) -> str:
+        """Return a target language as the model names it; raises `QueryError` for one that it does not write."""
+        return self.target if code is None else _found(code, self.known_targets(), "target_language")
+
+    def chosen_source(self, code: str) -> str:
+        """Return a source language as the model names it; raises `QueryError` for one that it does not read."""
+        return _found(code, self.known_sources(), "source_language")
+
+    def prefix(self, target: str | None, source: str | None = None) -> tuple[int, ...]:
+        """Return the tokens before each sentence; raises `QueryError` for a language that the model does not have."""
+        chosen = self.chosen_target(target)
+        read = self.source if source is None else self.chosen_source(source)
+        named = (self.sources[read],) if self.sources else ()
+        asked = (self.targets[chosen],) if self.targets and not self.targets_begin_outputs else ()
+        return (*named, *asked, *self.prompts.get(chosen, ()))
+
+    def forced(self, target: str | None) -> tuple[int, ...]:
+        """Return the tokens that each output begins with; raises `QueryError` as `prefix`."""
+        chosen = self.chosen_target(target)
+        return (self.targets[chosen],) if self.targets and self.targets_begin_outputs else ()
+
+    @property
+    def longest_prefix(self) -> int:
+        """Return the largest number of tokens before a sentence."""
+        return max(len(self.prefix(code)) for code in self.known_targets())
+
+
+_LISTED = 20
+"""Languages that a message lists."""
+
+
+def _found(code: str, known: Sequence[str], name: str) -> str:
+    if (found := code if code in known else find_language(code, known)) is None:
+        more = f" and {len(known) - _LISTED} others" if len(known) > _LISTED else ""
+        raise QueryError(f"{name} must be one of {', '.join(known[:_LISTED])}{more}, not {code!r}")
+    return found
 
 
 class SentencePieces(Contract):
@@ -169,7 +221,7 @@ class TranslationConfig(SequenceConfig):
 
     @model_validator(mode="after")
     def _sentences_fit_the_network(self) -> Self:
-        if self.limits.max_tokens + len(self.languages.prefix(None)) >= self.network.positions:
+        if self.limits.max_tokens + self.languages.longest_prefix >= self.network.positions:
             raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
         return self
 
@@ -177,9 +229,10 @@ class TranslationConfig(SequenceConfig):
     def _tokens_are_in_the_vocabulary(self) -> Self:
         source = self.vocab_size if self.sentence_pieces is None else self.sentence_pieces.vocab_size
         tokens = self.special_tokens
-        if max(tokens.unknown, tokens.end, *self.languages.targets.values()) >= source:
-            raise ValueError(f"special_tokens and languages.targets must be below the {source} tokens of the source")
-        if max(tokens.end, tokens.start or 0) >= self.vocab_size:
+        if max(tokens.unknown, tokens.end, *self.languages.tokens()) >= source:
+            raise ValueError(f"special_tokens and tokens of languages must be below the {source} tokens of the source")
+        forced = [token for code in self.languages.known_targets() for token in self.languages.forced(code)]
+        if max(tokens.end, tokens.start or 0, *forced) >= self.vocab_size:
             raise ValueError(f"special_tokens must be below vocab_size, which is {self.vocab_size}")
         return self
 
@@ -190,9 +243,11 @@ class TranslationConfig(SequenceConfig):
 
     def summary(self) -> Mapping[str, object]:
         threshold = self.low_confidence if self.confidence is None else None
-        languages = self.languages.model_dump(exclude={"targets"})
-        if self.languages.targets:
-            languages["targets"] = list(self.languages.targets)
+        languages: dict[str, object] = {"source": self.languages.source, "target": self.languages.target}
+        if self.languages.targets or self.languages.prompts:
+            languages["targets"] = list(self.languages.known_targets())
+        if self.languages.sources:
+            languages["sources"] = list(self.languages.sources)
         return {
             **super().summary(),
             "languages": languages,
@@ -204,8 +259,8 @@ class TranslationConfig(SequenceConfig):
         }
 
     def description(self) -> Mapping[str, str]:
-        known = ", ".join(self.languages.known_targets())
-        return {"languages": f"{self.languages.source} to {known}", **super().description()}
+        known = (", ".join(codes) for codes in (self.languages.known_sources(), self.languages.known_targets()))
+        return {"languages": " to ".join(known), **super().description()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +330,8 @@ class Translation:
     confidence: float | None = None
     """Probability that the best translation of the sentence that is least likely to be right is acceptable; None of a
     model without `confidence`, and where nothing was translated."""
+    source_language: str | None = None
+    """Code of the language that the text was read as; None of a model that reads one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +348,8 @@ class Sentence:
     """What the model reads in place of its protected parts."""
     enclosed: tuple[str, ...] = ()
     """Numbers and names within a tag: hypotheses that have them go before others."""
+    prefix: int = 0
+    """Tokens before it that name or ask for languages."""
 
     @property
     def chooses(self) -> bool:
@@ -321,6 +380,8 @@ class TranslationQuery:
     """Whether translations come with the confidence in their sentences and words."""
     copied: tuple[str, ...] | None = None
     """What stands between the translations, where it is not what stands between the sentences."""
+    source_language: str | None = None
+    """Code of the language that the text is read as; None of a model that reads one."""
 
     @property
     def target_segments(self) -> Segments:
@@ -369,6 +430,8 @@ class MarkupQuery:
     """A query of each block of the document."""
     detected_language: str | None
     """The language of the text without its markup, where it is not the model's."""
+    source_language: str | None = None
+    """See `TranslationQuery`."""
 
     @property
     def result_items(self) -> int:
@@ -392,6 +455,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         options=params.options(),
         truncate=params.truncate,
         max_sentences=most_sentences,
+        source_language=params.source_language,
         target_language=params.target_language,
         alignment=params.alignment,
         confidences=params.confidences,
@@ -455,8 +519,11 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         limit = self.config.limits.max_tokens
         self._limit = TextLimit(limit, noun=" in a sentence")
         self._max_target = min(2 * limit, self.config.network.positions)
-        self._detector = LanguageDetector(self.config.languages.source)
-        self._segmenter = Segmenter(self.config.languages.source)
+        self._detectors: dict[str, LanguageDetector] = {}
+        self._segmenters: dict[str, Segmenter] = {}
+        self._detector(self.config.languages.source)
+        self._forced = len(self.config.languages.forced(None))
+        self._source_codes = {two_letters(code): code for code in reversed(self.config.languages.known_sources())}
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
@@ -489,6 +556,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         options: SearchOptions | None = None,
         truncate: bool = False,
         batch_sentences: int = BATCH_SOURCES,
+        source_language: str | None = None,
         target_language: str | None = None,
         join_lines: bool = False,
         alignment: bool = False,
@@ -498,8 +566,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
-        `truncate` keeps the first tokens of too long a sentence. `target_language` is one of `languages.targets` of a
-        model with several, its default otherwise. With `join_lines`, sentences may go on in the next line, and line
+        `truncate` keeps the first tokens of too long a sentence. `target_language` is one of those of a model with
+        several, its default otherwise; `source_language` the one of a text, which is detected otherwise. With `join_lines`, sentences may go on in the next line, and line
         breaks within them become spaces. With `alignment`, translations have links between words, with `confidences`
         the confidence in each sentence and word. Each translation has the parts of `protection` byte for byte and
         exactly once, but for numbers that are localized. `markup` says in which format the texts are; their
@@ -515,6 +583,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 beam_size,
                 options=options,
                 truncate=truncate,
+                source_language=source_language,
                 target_language=target_language,
                 join_lines=join_lines,
                 alignment=alignment,
@@ -535,6 +604,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         options: SearchOptions | None = None,
         truncate: bool = False,
         max_sentences: int | None = None,
+        source_language: str | None = None,
         target_language: str | None = None,
         join_lines: bool = False,
         alignment: bool = False,
@@ -549,30 +619,62 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """
         if alignment and self.config.alignment is None:
             raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
-        options, prefix = checked_options(beam_size, options), self.config.languages.prefix(target_language)
+        languages, options = self.config.languages, checked_options(beam_size, options)
+        forced = (*languages.forced(target_language), *options.prefix)
+        options = replace(options, attention=options.attention or alignment, prefix=forced)
+        text = checked_text(text)
+        document = None if markup.format == "text" else markup.document(text, places_tags=self._places_tags)
+        shown = text if document is None else "\n".join(block.text for block in document.blocks)
+        source, detected = self._source(shown, source_language)
         read = partial(
             self._plain_query,
+            source=source,
             beam_size=beam_size,
-            options=replace(options, attention=True) if alignment else options,
-            prefix=prefix,
+            options=options,
+            prefix=languages.prefix(target_language, source),
             truncate=truncate,
             protection=protection,
-            conventions=self._conventions(target_language) if protection.numbers == "localize" else None,
+            conventions=self._conventions(source, target_language) if protection.numbers == "localize" else None,
         )
-        text = checked_text(text)
-        if markup.format == "text":
+        source = source if languages.sources else None
+        if document is None:
             found = read(text, max_sentences=max_sentences, join_lines=join_lines)
-            return replace(found, detected_language=self._detector.other_language(text), confidences=confidences)
+            return replace(found, detected_language=detected, confidences=confidences, source_language=source)
         if alignment or confidences:
             name = "alignment" if alignment else "confidences"
             raise QueryError(f"{name}: there is none of texts with markup")
-        return self._markup_query(text, markup.document(text, places_tags=self._places_tags), read, max_sentences)
+        return replace(
+            self._markup_query(text, document, read, max_sentences), detected_language=detected, source_language=source
+        )
 
-    def _conventions(self, target: str | None) -> tuple[Convention, Convention]:
-        """Return how both languages write numbers; raises `QueryError` where that is not known."""
+    def _source(self, text: str, code: str | None) -> tuple[str, str | None]:
+        """Return the language that a text is read as, and its language where it is not one of the model's.
+
+        Without a code it is the most probable one of those that the model reads.
+        """
         languages = self.config.languages
-        codes = (languages.source, languages.target if target is None else target)
-        source, written = map(convention, codes)
+        if code is not None:
+            chosen = languages.chosen_source(code)
+            return chosen, self._detector(chosen).other_language(text)
+        if len(self._source_codes) == 1:
+            return languages.source, self._detector(languages.source).other_language(text)
+        found, other = chosen_language(text, self._source_codes)
+        return languages.source if found is None else self._source_codes[found], other
+
+    def _detector(self, source: str) -> LanguageDetector:
+        if source not in self._detectors:
+            self._detectors[source] = LanguageDetector(two_letters(source))
+        return self._detectors[source]
+
+    def _segmenter(self, source: str) -> Segmenter:
+        if source not in self._segmenters:
+            self._segmenters[source] = Segmenter(source if len(source) <= _PLAIN_CODE else two_letters(source))
+        return self._segmenters[source]
+
+    def _conventions(self, source_language: str, target: str | None) -> tuple[Convention, Convention]:
+        """Return how both languages write numbers; raises `QueryError` where that is not known."""
+        codes = (source_language, self.config.languages.chosen_target(target))
+        source, written = (convention(code) or convention(two_letters(code)) for code in codes)
         if source is None or written is None:
             unknown = codes[0] if source is None else codes[1]
             raise QueryError(f"numbers: how the language {unknown!r} writes numbers is not known")
@@ -605,13 +707,13 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 query = replace(query, sentences=sentences, options=replace(query.options, attention=True))
             count += len(query.sentences)
             queries.append(query)
-        language = self._detector.other_language("\n".join(block.text for block in document.blocks))
-        return MarkupQuery(text, document, tuple(queries), language)
+        return MarkupQuery(text, document, tuple(queries), None)
 
     def _plain_query(
         self,
         text: str,
         *,
+        source: str,
         beam_size: int,
         options: SearchOptions,
         prefix: tuple[int, ...],
@@ -624,13 +726,13 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     ) -> TranslationQuery:
         """Return the query of a text without markup, its language not looked at; `marks` are protected too."""
         most = math.inf if max_sentences is None else max_sentences
-        protected = protection.of(text, marks)
+        segmenter, protected = self._segmenter(source), protection.of(text, marks)
         marked = text if protected is None else protected.text
-        segments = self._segmenter.segments(marked, join_lines=join_lines, max_cores=most)
+        segments = segmenter.segments(marked, join_lines=join_lines, max_cores=most)
         if max_sentences is not None and len(segments.cores) > max_sentences:
             raise TooManyPartsError(len(segments.cores), max_sentences, "sentences")
         if protected is not None:
-            segments = self._segmenter.narrowed(segments, lambda core: translated_part(core, protected))
+            segments = segmenter.narrowed(segments, lambda core: translated_part(core, protected))
         targets = None if protected is None else protected.target_parts(conventions)
         stand_ins = (
             None if protected is None else [StandIns.of(core, protected.parts, targets) for core in segments.cores]
@@ -639,7 +741,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         tokens: list[list[int]] = []
         left_out = 0
         for first in range(0, len(read), _TOKENIZED_TOGETHER):
-            for ids, beyond in self._tokenize(read[first : first + _TOKENIZED_TOGETHER], head if truncate else None):
+            group = read[first : first + _TOKENIZED_TOGETHER]
+            for ids, beyond in self._tokenize(group, head if truncate else None, segmenter):
                 tokens.append(ids)
                 left_out += beyond or 0
         segments = segments.without({index for index, ids in enumerate(tokens) if not ids})
@@ -650,8 +753,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             Sentence(
                 (*prefix, *ids),
                 Literals.of(core[:_LOOKED_AT]),
-                self._segmenter.foreign_letters(core[:_LOOKED_AT]),
+                segmenter.foreign_letters(core[:_LOOKED_AT]),
                 each,
+                prefix=len(prefix),
             )
             for core, ids, each in zip(read, tokens, protected_parts, strict=True)
             if ids
@@ -674,9 +778,11 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             copied=copied,
         )
 
-    def _tokenize(self, sentences: Sequence[str], keep: Keep | None) -> list[tuple[list[int], int | None]]:
+    def _tokenize(
+        self, sentences: Sequence[str], keep: Keep | None, segmenter: Segmenter
+    ) -> list[tuple[list[int], int | None]]:
         """Return the ids of each sentence, which may be none, and how many were left out."""
-        read = [self._segmenter.normalized(self._limit.characters(each, keep)) for each in sentences]
+        read = [segmenter.normalized(self._limit.characters(each, keep)) for each in sentences]
         return [
             (list(self._limit.tokens(ids, keep)), self._limit.left_out(sentence, ids))
             for sentence, ids in zip(sentences, self._tokenizer.encode_batch(read), strict=True)
@@ -688,9 +794,11 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
     def self_test(self) -> None:
         self.translate(["a"], truncate=True)  # which may have nothing to translate
-        ((ids, _),) = self._tokenize(["a"], head)
-        tokens = (*self.config.languages.prefix(None), *(ids or [self.config.special_tokens.unknown]))
-        (found,) = self.decoder.search([SourceSequence(tokens, 5, SearchOptions(), min(12, self._max_target))])
+        languages = self.config.languages
+        ((ids, _),) = self._tokenize(["a"], head, self._segmenter(languages.source))
+        tokens = (*languages.prefix(None), *(ids or [self.config.special_tokens.unknown]))
+        options = SearchOptions(prefix=languages.forced(None))
+        (found,) = self.decoder.search([SourceSequence(tokens, 5, options, min(12, self._max_target))])
         self._target_tokenizer.decode_batch([each.tokens for each in found])
 
     def result(self, query: "TranslationQuery | MarkupQuery", outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
@@ -700,7 +808,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         repeats its last; what stands between sentences stays as it is.
         """
         if isinstance(query, TranslationQuery):
-            return self._plain_result(query, outputs, query.detected_language)[0]
+            found_text, _ = self._plain_result(query, outputs, query.detected_language)
+            return replace(found_text, source_language=query.source_language)
         found, first = [], 0
         for each in query.blocks:
             part_outputs = outputs[first : first + len(each.sentences)]
@@ -725,7 +834,13 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         left_out = sum(each.truncated or 0 for each in query.blocks)
         rated = [result.confidence for result, _ in found if result.confidence is not None]
         return Translation(
-            query.text, tuple(results), doubtful, language, left_out or None, min(rated) if rated else None
+            query.text,
+            tuple(results),
+            doubtful,
+            language,
+            left_out or None,
+            min(rated) if rated else None,
+            query.source_language,
         )
 
     def _plain_result(
@@ -790,7 +905,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         def linked(span: Span) -> list[tuple[Span, float]]:
             if self.config.alignment is None or hypothesis.attention is None:
                 return []
-            tokens, targets = self._token_spans(stand_ins.text, len(sentence.tokens), text, hypothesis)
+            length = len(sentence.tokens)
+            tokens, targets = self._token_spans(stand_ins.text, length, text, hypothesis, sentence.prefix)
             words = words_of(text)
             offset = self.config.alignment.offset
             weights = word_weights(hypothesis.attention, tokens, [span], targets, words, offset)
@@ -812,37 +928,48 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         for core, sentence, (text, hypothesis), restored, (after, target_after) in found:
             stand_ins, edits = sentence.stand_ins, self._target_edits(sentence, (text, hypothesis))
             read, source_edits = (core, ()) if stand_ins is None else (stand_ins.text, stand_ins.edits)
-            for one, other in self.sentence_links(read, len(sentence.tokens), text, hypothesis):
+            for one, other in self.sentence_links(
+                read, len(sentence.tokens), text, hypothesis, sentence.prefix
+            ):
                 ours, theirs = moved_by(source_edits, one), moved_by(edits, other)
                 (moved_source,) = moved([(source + ours[0], source + ours[1])], places)
                 links.append(Link(moved_source, (target + theirs[0], target + theirs[1])))
             source, target = source + len(core) + len(after), target + len(restored) + len(target_after)
         return tuple(links)
 
-    def sentence_links(self, core: str, length: int, text: str, hypothesis: Hypothesis) -> list[tuple[Span, Span]]:
+    def sentence_links(
+        self, core: str, length: int, text: str, hypothesis: Hypothesis, prefix: int | None = None
+    ) -> list[tuple[Span, Span]]:
         """Return the links between the words of a sentence and of its translation.
 
-        `length` is the number of tokens that the encoder read, the end not included, and `text` that of the hypothesis,
-        which has its attention. Raises `ValueError` for a model without `alignment`.
+        `length` is the number of tokens that the encoder read, the end not included, `prefix` that of the tokens before
+        the sentence, and `text` that of the hypothesis, which has its attention. Raises `ValueError` for a model without `alignment`.
         """
         heads, attention = self.config.alignment, hypothesis.attention
         if heads is None or attention is None:
             raise ValueError("the hypothesis has no attention, or the model no alignment")
-        tokens, target_tokens = self._token_spans(core, length, text, hypothesis)
+        tokens, target_tokens = self._token_spans(core, length, text, hypothesis, prefix)
         ours, theirs = words_of(core), words_of(text)
         links = aligned_words(attention, tokens, ours, target_tokens, theirs, heads.offset)
         return [(ours[source], theirs[target]) for source, target in links]
 
-    def _token_spans(self, core: str, length: int, text: str, hypothesis: Hypothesis) -> tuple[list[Span], list[Span]]:
+    def _token_spans(
+        self, core: str, length: int, text: str, hypothesis: Hypothesis, prefix: int | None
+    ) -> tuple[list[Span], list[Span]]:
         """Return the characters of each token of a sentence, and of each token of its translation."""
         decoded, spans = self.target_spans(hypothesis)
-        return self.source_spans(core, length), moved(spans, positions_in(text, decoded))
+        return self.source_spans(core, length, prefix), moved(spans, positions_in(text, decoded))
 
-    def source_spans(self, core: str, length: int) -> list[Span]:
-        """Return the characters of each of the first `length` tokens of a sentence; a language's token has none."""
-        normalized = self._segmenter.normalized(core)
+    def source_spans(self, core: str, length: int, prefix: int | None = None) -> list[Span]:
+        """Return the characters of each of the first `length` tokens of a sentence.
+
+        The first `prefix` tokens, by default those of the default language, have none.
+        """
+        languages = self.config.languages
+        normalized = self._segmenter(languages.source).normalized(core)
         spans = moved(self._tokenizer.source_spans(normalized), positions_in(core, normalized))
-        return [*[(0, 0)] * len(self.config.languages.prefix(None)), *spans][:length]
+        count = len(languages.prefix(None)) if prefix is None else prefix
+        return [*[(0, 0)] * count, *spans][:length]
 
     def target_ids(self, text: str) -> list[int]:
         """Return the tokens of a text in the target language, without the end."""
@@ -861,7 +988,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         best = [some[0] for some in self._ranked_hypotheses(query, outputs)]
         found = zip(query.segments.cores, query.sentences, best, query.parts(), strict=True)
         return [
-            _signals(core, sentence, chosen, _fails(sentence, chosen, part.max_tokens), query.detected_language)
+            _signals(core, sentence, chosen, _fails(sentence, chosen, part.max_tokens, self._forced), query.detected_language)
             for core, sentence, chosen, part in found
         ]
 
@@ -871,7 +998,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """Return of a translation of each sentence how likely it is to be acceptable."""
         found = zip(query.segments.cores, query.sentences, chosen, query.parts(), strict=True)
         return [
-            self._verdict(core, sentence, one, _fails(sentence, one, part.max_tokens), language)
+            self._verdict(core, sentence, one, _fails(sentence, one, part.max_tokens, self._forced), language)
             for core, sentence, one, part in found
         ]
 
@@ -929,10 +1056,10 @@ class _Verdict:
     """Whether it failed a check, or the confidence is below the threshold."""
 
 
-def _fails(sentence: Sentence, chosen: tuple[str, Hypothesis], max_tokens: int) -> bool:
-    """Return whether a translation was cut off, or lacks what it must keep."""
+def _fails(sentence: Sentence, chosen: tuple[str, Hypothesis], max_tokens: int, forced: int) -> bool:
+    """Return whether a translation was cut off, is empty but for `forced` tokens, or lacks what it must keep."""
     text, hypothesis = chosen
-    if not 0 < len(hypothesis.tokens) < max_tokens or not sentence.foreign_letters.issubset(text):
+    if not forced < len(hypothesis.tokens) < max_tokens or not sentence.foreign_letters.issubset(text):
         return True
     return bool(sentence.literals.differences(text))
 

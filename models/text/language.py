@@ -5,7 +5,7 @@ import lzma
 import struct
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
 from models.text.literals import without_literals
 
-__all__ = ["UNDETERMINED", "LanguageDetector", "detected_languages", "load_identifier"]
+__all__ = ["UNDETERMINED", "LanguageDetector", "chosen_language", "detected_languages", "load_identifier"]
 
 UNDETERMINED = "und"
 """Code of a language that was not determined (ISO 639-2)."""
@@ -118,6 +118,17 @@ def detected_languages(text: str) -> list[tuple[str, float]]:
     if not any(map(str.isalpha, read)):
         return []
     return [(str(code), float(probability)) for code, probability in _identifier().rank(read)]
+
+
+def chosen_language(text: str, known: Container[str]) -> tuple[str | None, str | None]:
+    """Return the most probable one of the known languages, and the language of the text where it is another one.
+
+    The first is None where no known language is possible, the second where the text may be in a known one.
+    """
+    found = detected_languages(text)
+    chosen = next((code for code, _ in found if code in known), None)
+    best, probability = found[0] if found else (None, 0.0)
+    return chosen, best if best != chosen and probability >= _CERTAIN else None
 
 
 class LanguageDetector:

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+from models.text.language_codes import same_language, two_letters
+
 __all__ = ["language_name", "same_language", "two_letters"]
 
 _NAMES: Mapping[str, tuple[str, str]] = {
@@ -48,18 +50,6 @@ _NAMES: Mapping[str, tuple[str, str]] = {
     "zh": ("zho", "Chinese"),
 }
 """ISO 639-1 code: ISO 639-3 code and name, of the languages that translation models are mostly trained on."""
-_TWO_LETTERS = {three: two for two, (three, _) in _NAMES.items()}
-
-
-def two_letters(code: str) -> str:
-    """Return the ISO 639-1 code of a language without region or script, or another code in lower case as it is."""
-    plain = code.replace("_", "-").partition("-")[0].lower()
-    return _TWO_LETTERS.get(plain, plain)
-
-
-def same_language(one: str, other: str) -> bool:
-    """Return whether codes name the same language: `EN-GB`, `eng` and `en` do."""
-    return two_letters(one) == two_letters(other)
 
 
 def language_name(code: str) -> str:

@@ -1,5 +1,6 @@
 """Translation for protocols that ask for languages instead of models."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,8 @@ from service.protocols.languages import same_language, two_letters
 __all__ = ["LanguagePair", "find_pair", "language_pairs", "translated"]
 
 _BEAM_SIZE = 5
+_LISTED = 100
+"""Language pairs that a message lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class LanguagePair:
     """The target language, spelled as in the model's manifest."""
     model: str
     """`name:version`"""
+    detected: bool = False
+    """Whether the source is still to be detected: the model reads several, and none was asked for."""
 
 
 def language_pairs(request: Request) -> list[LanguagePair]:
@@ -44,10 +49,18 @@ def _translators(served: Iterable[ServedModel]) -> list[ServedModel]:
     return sorted(offering, key=lambda each: (each.key[0], -each.key[1]))
 
 
-def _pairs_of(served: ServedModel) -> list[LanguagePair]:
-    languages, name = served.model.config.languages, names_of(served.key)[1]
+def _pairs_of(served: ServedModel) -> tuple[LanguagePair, ...]:
+    languages = served.model.config.languages
     others = [code for code in languages.known_targets() if code != languages.target]
-    return [LanguagePair(languages.source, target, name) for target in (languages.target, *others)]
+    sources = [code for code in languages.known_sources() if code != languages.source]
+    return _pairs((languages.source, *sources), (languages.target, *others), names_of(served.key)[1])
+
+
+@functools.lru_cache(64)
+def _pairs(sources: tuple[str, ...], targets: tuple[str, ...], model: str) -> tuple[LanguagePair, ...]:
+    """Return all pairs of the languages of a model, without those of a language and itself where there are others."""
+    pairs = [LanguagePair(source, target, model) for source in sources for target in targets]
+    return tuple(pair for pair in pairs if len(pairs) == 1 or not same_language(pair.source, pair.target))
 
 
 def find_pair(request: Request, source: str | None, target: str | None, *, model: str | None = None) -> LanguagePair:
@@ -60,10 +73,12 @@ def find_pair(request: Request, source: str | None, target: str | None, *, model
     for same in (str.__eq__, same_language):
         for pair in fitting:
             if target is None or same(pair.target, target):
-                return pair
-    known = ", ".join(sorted({f"{two_letters(pair.source)} to {two_letters(pair.target)}" for pair in pairs}))
+                several = any(each.model == pair.model and each.source != pair.source for each in pairs)
+                return replace(pair, detected=several and source is None)
+    known = sorted({f"{two_letters(pair.source)} to {two_letters(pair.target)}" for pair in pairs})
+    shown = ", ".join([*known[:_LISTED], *(["..."] if len(known) > _LISTED else [])])
     asked = "".join(f" {word} {code!r}" for word, code in (("from", source), ("to", target)) if code is not None)
-    raise QueryError(f"no model translates{asked}; served: {known or 'none'}")
+    raise QueryError(f"no model translates{asked}; served: {shown or 'none'}")
 
 
 async def translated(
@@ -87,7 +102,12 @@ async def translated(
     caller = caller_of(request)
     if seconds is not None:
         caller = replace(caller, timeout_ms=round(1000 * seconds))
-    params = TranslateParams(beam_size=max(_BEAM_SIZE, n_best), n_best=n_best, target_language=pair.target)
+    params = TranslateParams(
+        beam_size=max(_BEAM_SIZE, n_best),
+        n_best=n_best,
+        source_language=None if pair.detected else pair.source,
+        target_language=pair.target,
+    )
     options = params.options()
 
     def query(
@@ -100,6 +120,7 @@ async def translated(
             params.beam_size,
             options=options,
             max_sentences=most_sentences,
+            source_language=params.source_language,
             target_language=params.target_language,
             join_lines=join_lines,
             markup=markup,

@@ -101,7 +101,9 @@ def _counts(request: Request) -> Counter[str]:
 
 def _translation(translation: Translation, source: str) -> dict[str, object]:
     return {
-        "detected_source_language": two_letters(translation.detected_language or source).upper(),
+        "detected_source_language": two_letters(
+            translation.detected_language or translation.source_language or source
+        ).upper(),
         "text": translation.translations[0].text,
         "billed_characters": len(translation.text),
     }

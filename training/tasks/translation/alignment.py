@@ -96,7 +96,7 @@ def sentences_with_links(model: Translator, texts: Sequence[str]) -> list[Linked
             target, target_tokens = model.target_spans(hypothesis)
             links = known_links(core, target)
             if links and len(found) < _MOST_SENTENCES:
-                source_tokens = model.source_spans(core, len(sentence.tokens))
+                source_tokens = model.source_spans(core, len(sentence.tokens), sentence.prefix)
                 found.append(
                     LinkedSentence(
                         source=core,
@@ -127,7 +127,7 @@ class _ForcedDecoder:
             self._layers = num_cross_attentions(model)
             onnx.save_model(with_all_attention(model), directory / step)
             self._encode, self._step = (self._session(directory / file) for file in (encode, step))
-        self._slots = any(each.name == "slots" for each in self._step.get_inputs())
+        self._inputs = {each.name for each in self._step.get_inputs()}
 
     @staticmethod
     def _session(path: Path) -> onnxruntime.InferenceSession:
@@ -162,11 +162,11 @@ class _ForcedDecoder:
                 "visible": np.broadcast_to(np.arange(steps) <= step, (count, 1, steps)),
                 "source_lengths": lengths,
                 "k": np.array(1),
+                "slot_positions": np.broadcast_to(np.arange(steps), (count, steps)),
                 **caches,
                 **memory,
             }
-            if not self._slots:
-                del inputs["slots"]
+            inputs = {name: value for name, value in inputs.items() if name in self._inputs}
             outputs = self._step.run([*wanted, *(f"new_{name}" for name in caches)], inputs)
             found.append(np.stack(outputs[: len(wanted)], axis=1)[:, :, :, 0])
             caches = dict(zip(caches, outputs[len(wanted) :], strict=True))
