@@ -111,7 +111,10 @@ class Languages(Contract):
     def _defaults_are_known(self) -> Self:
         if self.targets and self.prompts:
             raise ValueError("a model has targets or prompts, not both")
-        for name, code, known in (("target", self.target, self.targets or self.prompts), ("source", self.source, self.sources)):
+        for name, code, known in (
+            ("target", self.target, self.targets or self.prompts),
+            ("source", self.source, self.sources),
+        ):
             if known and code not in known:
                 raise ValueError(f"{name} {code!r} is none of {name}s: {', '.join(known)}")
         return self
@@ -928,9 +931,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         for core, sentence, (text, hypothesis), restored, (after, target_after) in found:
             stand_ins, edits = sentence.stand_ins, self._target_edits(sentence, (text, hypothesis))
             read, source_edits = (core, ()) if stand_ins is None else (stand_ins.text, stand_ins.edits)
-            for one, other in self.sentence_links(
-                read, len(sentence.tokens), text, hypothesis, sentence.prefix
-            ):
+            for one, other in self.sentence_links(read, len(sentence.tokens), text, hypothesis, sentence.prefix):
                 ours, theirs = moved_by(source_edits, one), moved_by(edits, other)
                 (moved_source,) = moved([(source + ours[0], source + ours[1])], places)
                 links.append(Link(moved_source, (target + theirs[0], target + theirs[1])))
@@ -988,7 +989,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         best = [some[0] for some in self._ranked_hypotheses(query, outputs)]
         found = zip(query.segments.cores, query.sentences, best, query.parts(), strict=True)
         return [
-            _signals(core, sentence, chosen, _fails(sentence, chosen, part.max_tokens, self._forced), query.detected_language)
+            _signals(
+                core, sentence, chosen, _fails(sentence, chosen, part.max_tokens, self._forced), query.detected_language
+            )
             for core, sentence, chosen, part in found
         ]
 

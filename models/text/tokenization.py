@@ -150,12 +150,15 @@ def _described(step: Any) -> Any:
 class SubwordTokenizer(BundleTokenizer):
     """Byte-pair encoding of bytes (Sennrich et al. 2016; Radford et al. 2019): every text has ids, none is unknown.
 
-    A text that spells `</s>` or `<unk>` is text like any other.
+    A text that spells `</s>` or `<unk>` is text like any other. Other tokenizers, of imported models, may have unknown
+    words, among which are spellings of special tokens that are pieces of a Unigram model.
     """
 
     def __init__(self, tokenizer: Tokenizer, special: SpecialTokens | None = None) -> None:
         super().__init__(tokenizer, special)
         tokenizer.encode_special_tokens = True
+        added = {token for token, each in tokenizer.get_added_tokens_decoder().items() if each.special}
+        self._never_text = frozenset() if special is None else frozenset(added - {special.unknown})
 
     def utf8_tokens(self, vocab_size: int) -> Utf8Tokens | None:
         decoder = b"" if self._tokenizer.decoder is None else self._tokenizer.decoder.__getstate__()
@@ -168,7 +171,12 @@ class SubwordTokenizer(BundleTokenizer):
     @native_errors()
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without an end."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch_fast(texts)]
+        return [self._as_text(encoding.ids) for encoding in self._tokenizer.encode_batch_fast(texts)]
+
+    def _as_text(self, ids: list[int]) -> list[int]:
+        if self._never_text.isdisjoint(ids):
+            return ids
+        return [self.unknown_id if token in self._never_text else token for token in ids]
 
     @native_errors()
     def decode_batch(self, sequences: Sequence[Sequence[int]]) -> list[str]:

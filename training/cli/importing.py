@@ -27,14 +27,17 @@ def import_model(
     texts: Path | None = None,
     max_tokens: int | None = None,
     languages: str | None = None,
+    source_languages: str | None = None,
+    target_languages: str | None = None,
+    prefix: str | None = None,
     pooling: Literal["cls", "lasttoken", "max", "mean", "mean_sqrt_len_tokens", "weightedmean"] | None = None,
     force: bool = False,
 ) -> int:
     """Writes a bundle from a Hugging Face model directory or an ONNX file, compared with the original.
 
     Imported are encoders of transformers with classes (of texts, of pairs, and of tokens), with one number (rerankers,
-    regression), and of sentence-transformers (embeddings); causal language models; and MarianMT translation models
-    (opus-mt): with weights in safetensors or pytorch_model.bin. ONNX files may be classifiers of texts or tokens,
+    regression), and of sentence-transformers (embeddings); causal language models; and translation models, which are
+    MarianMT (opus-mt), M2M100, NLLB, mBART-50, T5 and mT5: with weights in safetensors or pytorch_model.bin. ONNX files may be classifiers of texts or tokens,
     rerankers, and models of regression or of embeddings; they need a tokenizer.json in their directory. No code of a
     directory is run.
 
@@ -49,7 +52,13 @@ def import_model(
         texts: File of sample texts, one a line, such as the model will get: they are compared with the original, and
             set the ranges of int8. Some texts are built in.
         max_tokens: Longest text in tokens; by default the longest that the model can read, 2,048 at most.
-        languages: Source and target language of a translation model, such as de-en.
+        languages: Source and target language of a translation model, such as de-en; of a model with several, the
+            defaults.
+        source_languages: Source languages that a bundle of a model with several has, separated by commas; by default
+            all.
+        target_languages: The same of the target languages.
+        prefix: What asks a T5 or mT5 model for a translation, before each sentence, such as "translate English to
+            German: "; by default as config.json states.
         pooling: How hidden states of an encoder without modules.json become a vector: it is imported as a model of
             embeddings. Of ONNX files, cls and mean.
         force: Replace a bundle of the same version.
@@ -72,7 +81,15 @@ def import_model(
         )
     except ValidationError as error:
         raise ImportRefused(described(error)) from error
-    options = ImportOptions(max_tokens=max_tokens, languages=languages, samples=samples, pooling=pooling)
+    options = ImportOptions(
+        max_tokens=max_tokens,
+        languages=languages,
+        source_languages=source_languages,
+        target_languages=target_languages,
+        prefix=prefix,
+        samples=samples,
+        pooling=pooling,
+    )
     importer = chosen_importer(opened)
     console.print(f"loading the model as {opened.onnx or opened.architecture}", highlight=False, soft_wrap=True)
     reader = importer(opened, options)

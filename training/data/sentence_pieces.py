@@ -9,15 +9,16 @@ from tokenizers.models import Unigram
 from tokenizers.normalizers import NFC, Precompiled, Prepend, Replace, Sequence
 from tokenizers.pre_tokenizers import Metaspace
 
-__all__ = ["NORMAL", "read_sentence_pieces", "unigram_tokenizer"]
+__all__ = ["BPE", "NORMAL", "read_sentence_pieces", "unigram_tokenizer"]
 
 NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _BYTE = 1, 2, 3, 4, 6
 """Types of pieces."""
-_UNIGRAM = 1
+_UNIGRAM, BPE = 1, 2
+"""Types of models."""
 
 
-def read_sentence_pieces(path: Path, *, plain: bool = False) -> Any:
-    """Return the protocol buffer of a Unigram model.
+def read_sentence_pieces(path: Path, *, plain: bool = False, merges: bool = False) -> Any:
+    """Return the protocol buffer of a Unigram model, with `merges` also of byte-pair encoding.
 
     Raises `OSError` where it cannot be read, and `ValueError` for other files and for features that are not converted;
     `plain` models have no user-defined pieces and no byte fallback, and their texts one space between words. Needs the
@@ -34,7 +35,7 @@ def read_sentence_pieces(path: Path, *, plain: bool = False) -> Any:
     types = {piece.type for piece in proto.pieces}
     reasons = {
         "no pieces": NORMAL not in types,
-        "a model that is not Unigram": trainer.model_type != _UNIGRAM,
+        "a model that is not Unigram": trainer.model_type not in ((_UNIGRAM, BPE) if merges else (_UNIGRAM,)),
         "user-defined pieces": plain and _USER_DEFINED in types,
         "byte fallback": plain and (_BYTE in types or trainer.byte_fallback),
         "spaces at the ends of pieces": trainer.treat_whitespace_as_suffix,

@@ -71,7 +71,9 @@ _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining")
 _INSTEAD = {
     "ForCausalLM": _OF_CAUSAL_MODELS,
     "LMHeadModel": _OF_CAUSAL_MODELS,
-    "ForConditionalGeneration": "it generates texts; of such models MarianMTModel can be imported",
+    "ForConditionalGeneration": "it generates texts; of such models MarianMTModel, M2M100ForConditionalGeneration (NLLB "
+    "too), MBartForConditionalGeneration, T5ForConditionalGeneration and MT5ForConditionalGeneration can be imported, to "
+    "translate",
     "ForQuestionAnswering": "it marks answers in a text, which no operation does; import an encoder or a classifier",
     "ForMultipleChoice": "it chooses between texts, which no operation does; import an encoder or a classifier",
 }
@@ -86,6 +88,12 @@ class ImportOptions:
     """Longest text, in tokens; the largest possible one by default."""
     languages: str | None = None
     """Source and target language of a translation model, such as `de-en`."""
+    source_languages: str | None = None
+    """Source languages that a bundle of a model with several is to have, separated by commas; all by default."""
+    target_languages: str | None = None
+    """The same of the target languages."""
+    prefix: str | None = None
+    """What asks a T5 model for a translation, before each sentence, such as `translate English to German: `."""
     pooling: str | None = None
     """How hidden states of an encoder become a vector, where no file of the directory says it."""
     samples: Samples = BUILT_IN_SAMPLES
@@ -115,7 +123,7 @@ class Importer(BundleSource[Agreement]):
     """The number that is compared with the reference."""
     quantity: ClassVar[str] = "a probability"
     """The number whose largest change by int8 is measured."""
-    reference: ClassVar[tuple[str, ...]] = ("transformers",)
+    reference: tuple[str, ...] = ("transformers",)
     """The packages that compute the reference."""
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:

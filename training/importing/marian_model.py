@@ -13,19 +13,16 @@ from typing import Annotated, Literal, Self
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from torch import Tensor, nn
-from torch.nn import functional
 
+from training.importing.bart_weights import ACTIVATIONS, ActivationName, copy_layers
 from training.importing.errors import ImportRefused
 from training.importing.source import SourceDirectory
 from training.importing.weights import NamedWeights
-from training.networks.transformer import Activation, Attention, DecoderLayer, EncoderLayer, Transformer
+from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["MarianSettings", "marian_positions", "read_marian"]
-
-ActivationName = Literal["relu", "gelu", "silu"]
-_ACTIVATIONS: Mapping[str, Activation] = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
 
 Size = Annotated[int, Field(ge=1)]
 Token = Annotated[int, Field(ge=0)]
@@ -155,7 +152,6 @@ def _bias(weights: NamedWeights, settings: MarianSettings) -> nn.Parameter:
     return nn.Parameter(bias)
 
 
-@torch.no_grad()
 def _network(weights: NamedWeights, settings: MarianSettings) -> Transformer:
     network = Transformer(
         settings.d_model,
@@ -165,36 +161,9 @@ def _network(weights: NamedWeights, settings: MarianSettings) -> Transformer:
         settings.decoder_layers,
         dropout=0.0,
         norm="post",
-        activation=_ACTIVATIONS[settings.activation],
+        activation=ACTIVATIONS[settings.activation],
         embedding_scale=None if settings.scale_embedding else 1.0,
         positions=marian_positions(settings.max_position_embeddings, settings.d_model),
     )
-    for index, layer in enumerate(network.encoder_layers()):
-        name = f"model.encoder.layers.{index}"
-        _attention(weights, f"{name}.self_attn", layer.attention)
-        _feed_forward(weights, name, layer)
-        for norm, place in zip(layer.norms, ("self_attn_layer_norm", "final_layer_norm"), strict=True):
-            weights.copy_to(f"{name}.{place}", norm)
-    for index, decoder_layer in enumerate(network.decoder_layers()):
-        name = f"model.decoder.layers.{index}"
-        _attention(weights, f"{name}.self_attn", decoder_layer.self_attention)
-        _attention(weights, f"{name}.encoder_attn", decoder_layer.cross_attention)
-        _feed_forward(weights, name, decoder_layer)
-        places = ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm")
-        for norm, place in zip(decoder_layer.norms, places, strict=True):
-            weights.copy_to(f"{name}.{place}", norm)
+    copy_layers(weights, network)
     return network
-
-
-def _attention(weights: NamedWeights, name: str, attention: Attention) -> None:
-    weights.copy_to(f"{name}.q_proj", attention.query)
-    weights.copy_to(f"{name}.out_proj", attention.output)
-    size = attention.query.in_features
-    for part, shape in (("weight", (size, size)), ("bias", (size,))):
-        both = [weights.take(f"{name}.{each}.{part}", shape=shape) for each in ("k_proj", "v_proj")]
-        getattr(attention.key_value, part).copy_(torch.cat(both))
-
-
-def _feed_forward(weights: NamedWeights, name: str, layer: EncoderLayer | DecoderLayer) -> None:
-    weights.copy_to(f"{name}.fc1", layer.feed_forward.inner)
-    weights.copy_to(f"{name}.fc2", layer.feed_forward.outer)

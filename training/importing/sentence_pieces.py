@@ -7,21 +7,26 @@ its ids, so that the Unigram model says the network's ids itself.
 
 import base64
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
+from tokenizers.models import BPE as BytePairs
 from tokenizers.models import Unigram
 
-from models.text.sentence_pieces import HIDDEN, SPECIAL
-from training.data.sentence_pieces import NORMAL, read_sentence_pieces
+from models.text.sentence_pieces import HIDDEN, SPECIAL, SentencePieceTokenizer
+from training.data.sentence_pieces import BPE, NORMAL, read_sentence_pieces
 from training.importing.errors import ImportRefused
 from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
-__all__ = ["SentencePieceModel", "is_language", "read_vocabulary"]
+__all__ = ["CHARACTERS", "SentencePieceModel", "compare_pieces", "is_language", "read_vocabulary"]
+
+CHARACTERS = "characters.json"
+"""File of the bundle with the replacements of characters."""
 
 _SPECIAL = ("<unk>", "</s>", "<s>", "<pad>")
 _MOST_STEPS, _LONGEST = 1 << 20, 256
@@ -30,23 +35,28 @@ _MOST_STEPS, _LONGEST = 1 << 20, 256
 
 @dataclass(frozen=True, slots=True)
 class SentencePieceModel:
-    """A Unigram model and the normalization of texts before it."""
+    """A Unigram model, or one of byte-pair encoding, and the normalization of texts before it."""
 
     scores: Mapping[str, float]
-    """Log-probability of each piece."""
+    """Log-probability of each piece; of byte-pair encoding the higher, the earlier pieces are merged to it."""
     charsmap: bytes
     """Replacements of characters before tokenization; see `models.text.sentence_pieces.CharacterMap`."""
+    merges: bool = False
+    """Whether it is byte-pair encoding."""
 
     @classmethod
-    def read(cls, path: Path) -> "SentencePieceModel":
-        """Raises `ImportRefused` for a file that is no SentencePiece model, or one that is not converted exactly."""
+    def read(cls, path: Path, *, merges: bool = False) -> "SentencePieceModel":
+        """Read a file, with `merges` also one of byte-pair encoding.
+
+        Raises `ImportRefused` for a file that is no SentencePiece model, or one that is not converted exactly.
+        """
         need("sentencepiece")
         try:
-            proto = read_sentence_pieces(path, plain=True)
+            proto = read_sentence_pieces(path, plain=True, merges=merges)
         except ValueError as error:
             raise ImportRefused(str(error)) from error
         scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == NORMAL}
-        return cls(scores, bytes(proto.normalizer_spec.precompiled_charsmap))
+        return cls(scores, bytes(proto.normalizer_spec.precompiled_charsmap), proto.trainer_spec.model_type == BPE)
 
     def characters(self) -> dict[str, str]:
         """Return the content of the JSON file from which `CharacterMap` reads; raises `ImportRefused`."""
@@ -76,7 +86,33 @@ class SentencePieceModel:
             else:
                 entries[token] = (f"{HIDDEN}{piece}", least)
         entries += [(piece, score) for piece, score in self.scores.items() if piece not in vocabulary]
-        return Tokenizer(Unigram(entries, vocabulary["<unk>"], byte_fallback=False))
+        if not self.merges:
+            return Tokenizer(Unigram(entries, vocabulary["<unk>"], byte_fallback=False))
+        ids = {piece: token for token, (piece, _) in enumerate(entries)}
+        unknown = f"{SPECIAL}<unk>"
+        return Tokenizer(BytePairs(ids, self._merges(), unk_token=unknown, fuse_unk=True, ignore_merges=False))
+
+    def _merges(self) -> list[tuple[str, str]]:
+        """Return the pairs of pieces that are merged, first ones first: those of the piece with the highest score."""
+        ranked = sorted(self.scores.items(), key=lambda each: -each[1])
+        ranks = {piece: rank for rank, (piece, _) in enumerate(ranked)}
+        found: list[tuple[str, str]] = []
+        for piece, _ in ranked:
+            halves = [(piece[:end], piece[end:]) for end in range(1, len(piece))]
+            known = [pair for pair in halves if pair[0] in ranks and pair[1] in ranks]
+            found += sorted(known, key=lambda pair: (ranks[pair[0]], ranks[pair[1]]))
+        return found
+
+
+def compare_pieces(reference: Any, model: Any, ours: SentencePieceTokenizer, texts: Sequence[str]) -> None:
+    """Raise `ImportRefused` where a text has other ids than by SentencePiece and a tokenizer of transformers.
+
+    `model` is SentencePiece's, not the tokenizer's own call: a text that spells `</s>` or names a language is text here.
+    """
+    for text, ids in zip(texts, ours.encode_batch(texts), strict=True):
+        expected = reference.convert_tokens_to_ids(model.encode(text, out_type=str))
+        if ids != expected:
+            raise ImportRefused(f"{text!r} gets the tokens {ids}, by transformers {expected}")
 
 
 def is_language(piece: str) -> bool:

@@ -42,6 +42,7 @@ _DOWNLOADED = (
     "target_vocab.json",
     "*.spm",
     "spm.model",
+    "spiece.model",
     "sentencepiece.bpe.model",
     "modules.json",
     "sentence_bert_config.json",

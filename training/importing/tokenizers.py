@@ -34,6 +34,7 @@ _FILES = (
     "vocab.json",
     "merges.txt",
     "spm.model",
+    "spiece.model",
     "sentencepiece.bpe.model",
 )
 """Files, besides `tokenizer.json`, that tokenizers are read from."""

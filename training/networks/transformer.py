@@ -354,9 +354,7 @@ class DecoderLayer(_Layer):
         weights = self.cross_attention.head_log_weights(self.before(1, inputs), memory[0], mask, head)
         return self._read_source(inputs, memory, mask), weights
 
-    def _read_target(
-        self, inputs: Tensor, past: KeyValue | None, biases: Tensor | None
-    ) -> tuple[Tensor, KeyValue]:
+    def _read_target(self, inputs: Tensor, past: KeyValue | None, biases: Tensor | None) -> tuple[Tensor, KeyValue]:
         read = self.before(0, inputs)
         keys, values = self.self_attention.keys_values(read)
         if past is not None:

@@ -1,0 +1,248 @@
+"""What imports of translation models have in common: graphs, comparison with transformers, int8.
+
+Shapes: `T` tokens of a target, `V` tokens of the target's vocabulary.
+"""
+
+import abc
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor
+
+from models.bundle.contract import SpecialTokens
+from models.decoding.beam_search import Hypothesis
+from models.decoding.sequence_to_sequence import SourceSequence
+from models.tasks.translation import Languages, Translator
+from training.bundling.bundle import BundleGraph, Draft
+from training.bundling.graphs import ExportGraph
+from training.bundling.model_card import Card
+from training.bundling.onnx import to_onnx
+from training.bundling.onnx_tools import quiet
+from training.bundling.verify import TOLERANCE, absolute_difference
+from training.importing.errors import ImportRefused
+from training.importing.importer import Agreement, Importer, need
+from training.networks.translation_model import TranslationModel
+from training.tasks.sequence_export import largest_sequence_difference, quantize_sequences
+from training.tasks.translation.alignment import extend_draft
+from training.tasks.translation.graphs import translation_graphs
+
+__all__ = ["TOKENIZER", "NetworkSizes", "TranslationImporter"]
+
+TOKENIZER = "tokenizer.json"
+"""File of the bundle."""
+
+_FLOAT32 = (
+    "network.positions",
+    "network.target_positions",
+    "network.biases.encoder",
+    "network.biases.decoder",
+)
+"""Tables of positions, which stay float32 in int8 graphs."""
+_COMPARED_TOKENS = 64
+"""Longest outputs that are compared, in tokens; models with random weights may never end by themselves."""
+_SENTENCES = 3
+"""Sentences of a text that are compared."""
+_TARGETS = 5
+"""Target languages that the compared texts are translated into, in turns."""
+_SHOWN = 12
+"""Languages that a message or a model card lists."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetworkSizes:
+    """The sizes of a network, as the manifest and the model card state them."""
+
+    hidden_size: int
+    inner_size: int
+    heads: int
+    encoder_layers: int
+    decoder_layers: int
+    norm: Literal["pre", "post"]
+    activation: str
+    positions: int
+    vocab_size: int
+    """Tokens of the target."""
+
+    def section(self) -> dict[str, object]:
+        """Return the section `network` of the manifest."""
+        return {
+            "kind": "transformer",
+            "hidden_size": self.hidden_size,
+            "inner_size": self.inner_size,
+            "heads": self.heads,
+            "encoder_layers": self.encoder_layers,
+            "decoder_layers": self.decoder_layers,
+            "norm": self.norm,
+            "activation": self.activation,
+            "positions": self.positions,
+        }
+
+
+class TranslationImporter(Importer):
+    """Import of a translation model, an encoder-decoder Transformer of transformers."""
+
+    task = "translation"
+    reference_class: ClassVar[str]
+    """The class of transformers that the model is compared with."""
+    sizes: NetworkSizes
+    languages: Languages
+    special_tokens: SpecialTokens
+    never_generated: frozenset[int]
+    """Tokens that no output has."""
+    max_tokens: int
+    """Longest sentence in tokens, without its end and the tokens that name languages."""
+
+    @abc.abstractmethod
+    def read_model(self) -> TranslationModel:
+        """Return the model of the directory; raises `ImportRefused` where a weight is not as expected."""
+
+    @abc.abstractmethod
+    def compare_tokens(self, bundle: Path, texts: Sequence[str]) -> None:
+        """Raise `ImportRefused` where a text has other tokens than in transformers."""
+
+    def vocabulary(self) -> Mapping[str, object]:
+        """Return the fields of the manifest's section that say more of the vocabulary."""
+        return {}
+
+    def chosen_max_tokens(self) -> int:
+        """Return the longest sentence that fits the positions, or the one that is wanted; raises `ImportRefused`."""
+        most = self.sizes.positions - 1 - self.languages.longest_prefix
+        wanted = most if self.options.max_tokens is None else self.options.max_tokens
+        if not 1 <= wanted <= most:
+            raise ImportRefused(f"--max-tokens must lie between 1 and {most}, not {wanted}")
+        return wanted
+
+    @cached_property
+    def model(self) -> TranslationModel:
+        """The model of the directory."""
+        return self.read_model()
+
+    @cached_property
+    def _exported(self) -> Mapping[str, ExportGraph]:
+        return translation_graphs(self.model)
+
+    def graphs(self) -> Mapping[str, BundleGraph]:
+        return {name: BundleGraph(graph.contract, to_onnx(graph)) for name, graph in self._exported.items()}
+
+    def config(self) -> dict[str, object]:
+        """Return the section of the manifest."""
+        return {
+            "network": self.sizes.section(),
+            "languages": self.languages.model_dump(exclude_defaults=True),
+            "tokenizer": TOKENIZER,
+            "vocab_size": self.sizes.vocab_size,
+            "special_tokens": self.special_tokens.model_dump(),
+            "limits": {"max_tokens": self.max_tokens},
+            **self.vocabulary(),
+        }
+
+    def quantize(
+        self, models: Mapping[str, onnx.ModelProto], model: Translator, texts: Sequence[str]
+    ) -> Mapping[str, onnx.ModelProto]:
+        """Return graphs with int8 products, by the ranges of activations in beam searches on the texts."""
+        return quantize_sequences(
+            models,
+            self._exported,
+            self._queries(model, texts),
+            tokens=self.special_tokens,
+            vocab_size=self.sizes.vocab_size,
+            keep=_FLOAT32,
+        )
+
+    def agreement(self, float32: Translator, int8: Translator, texts: Sequence[str]) -> Agreement:
+        """Compare greedy translations; the difference is that of the probability of a translation's average token."""
+        queries = self._queries(float32, texts)
+        pairs = [
+            (one[0], other[0])
+            for one, other in zip(float32.decoder.search(queries), int8.decoder.search(queries), strict=True)
+        ]
+        same = [one for one in pairs if one[0].tokens == one[1].tokens]
+        differences = [abs(math.exp(one.score) - math.exp(other.score)) for one, other in pairs]
+        value = len(same) / len(pairs)
+        return Agreement(metric="equal greedy translations", value=value, difference=max(differences))
+
+    def extend(self, draft: Draft) -> None:
+        samples = self.options.samples
+        extend_draft(draft, [*samples.calibration(), *samples.held_out()])
+
+    def card(self) -> Card:
+        sizes = self.sizes
+        sources, targets = (
+            ", ".join([*known[:_SHOWN], *([f"{len(known) - _SHOWN} others"] if len(known) > _SHOWN else [])])
+            for known in (self.languages.known_sources(), self.languages.known_targets())
+        )
+        return Card(
+            network=f"Transformer, {sizes.encoder_layers} + {sizes.decoder_layers} layers, {sizes.hidden_size} "
+            f"hidden units, {sizes.heads} heads, feed-forward {sizes.inner_size} ({sizes.activation}), "
+            f"{sizes.norm}-norm",
+            outputs=f"Translates {sources} to {targets}; vocabulary of {sizes.vocab_size} SentencePiece tokens",
+            limits=f"Sentences of up to {self.max_tokens} tokens are accepted; texts are cut into sentences, which are "
+            "translated\nindependently of each other.",
+        )
+
+    # ---- comparison with transformers ----
+
+    def largest_difference(self, model: Translator, bundle: Path, texts: Sequence[str]) -> float:
+        """Compare the graphs with the module that they were made of, and greedy search with transformers.
+
+        A log-probability is that of any token at any position of a translation. Raises `ImportRefused` also where a
+        token of a translation is not the most probable one by transformers.
+        """
+        transformers = need("transformers")
+        found = largest_sequence_difference(model.backend, self._exported, self.model)
+        self.compare_tokens(bundle, texts)
+        with quiet():
+            transformers.utils.logging.disable_progress_bar()
+            reference = getattr(transformers, self.reference_class).from_pretrained(
+                self.source.path, local_files_only=True, dtype=torch.float32
+            )
+        queries = self._queries(model, texts)
+        together = model.decoder.search(queries)
+        alone = [model.decoder.search([query])[0] for query in queries]
+        for query, *outputs in zip(queries, together, alone, strict=True):
+            for hypotheses in outputs:
+                found = float(np.maximum(found, self._difference(reference.eval(), query, hypotheses[0])))
+        return found
+
+    def _difference(self, reference: Any, query: SourceSequence, best: Hypothesis) -> float:
+        """Return the largest difference of a log-probability along a translation."""
+        end, forced = self.special_tokens.end, len(query.options.prefix)
+        target = [*best.tokens, *([end] if len(best.tokens) < query.max_tokens else [])]
+        ours, theirs = self._log_probabilities(reference, [*query.tokens, end], target)
+        chosen = theirs[torch.arange(len(target)), torch.tensor(target)]
+        if not bool((theirs.amax(1) - chosen <= TOLERANCE)[forced:].all()):
+            raise ImportRefused(f"greedy search finds another translation than transformers: {best.tokens}")
+        average = abs(float(chosen[forced:].double().sum()) - best.log_probability) / len(target)
+        return float(np.maximum(average, absolute_difference(theirs.numpy(), ours.numpy()).max()))
+
+    @staticmethod
+    def _queries(model: Translator, texts: Sequence[str]) -> list[SourceSequence]:
+        """Return greedy searches for the first sentences of texts, into several target languages in turns."""
+        languages = model.config.languages
+        codes = [None, *(code for code in languages.known_targets() if code != languages.target)][:_TARGETS]
+        parts = [
+            part
+            for number, text in enumerate(texts)
+            for part in model.query(text, 1, truncate=True, target_language=codes[number % len(codes)]).parts()[
+                :_SENTENCES
+            ]
+        ]
+        return [replace(part, max_tokens=min(part.max_tokens, _COMPARED_TOKENS)) for part in parts]
+
+    @torch.no_grad()
+    def _log_probabilities(self, model: Any, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+        """Return the log-probabilities `[T, V]` before each token of a target, by this module and by transformers."""
+        tokens = self.special_tokens
+        read = torch.tensor([[tokens.end if tokens.start is None else tokens.start, *target[:-1]]])
+        inputs, length = torch.tensor([source]), torch.tensor([len(source)])
+        ours = self.model.output_layer.log_prob(self.model(inputs, length, read)[0])
+        logits = model(input_ids=inputs, decoder_input_ids=read).logits[0]
+        logits[:, sorted(self.never_generated)] = -torch.inf
+        return ours, logits.log_softmax(-1)
