@@ -17,6 +17,7 @@ import numpy as np
 
 from models.backend import Array
 from models.decoding.attention import Attention, AttentionTrace
+from models.decoding.constraints import NUM_CANDIDATES, Constraints, Progress, Step
 from models.text.utf8 import START, Utf8Tokens
 
 __all__ = ["BeamSearch", "Hypothesis", "SearchOptions"]
@@ -47,8 +48,15 @@ class SearchOptions:
     """Seed of the samples: a sentence with the same seed has the same samples in any batch."""
     attention: bool = False
     """Whether hypotheses come with their attention to the source."""
+    constraints: Constraints | None = None
+    """Phrases that an output must have after its prefix, for a search without samples and sparse mask.
+
+    Where no output with all of them is found within the length limit, the one that lacks the fewest is returned.
+    """
 
     def __post_init__(self) -> None:
+        if self.constraints is not None and (self.sparse or self.temperature is not None):
+            raise ValueError("constraints cannot be combined with sparse or temperature")
         if self.n_best < 1:
             raise ValueError(f"n_best must be at least 1, not {self.n_best}")
         if not 0 <= self.length_penalty <= 10:
@@ -108,14 +116,19 @@ class _Sentence:
     generator: np.random.Generator | None = None
     trace: AttentionTrace | None = None
     """Attention so far, where the options ask for it."""
+    incomplete: list[tuple[int, Hypothesis]] = field(default_factory=list)
+    """Hypotheses that ended without some of the constraints, and how many they lack."""
+    progress: list[Progress] = field(default_factory=list)
+    """Which constraints each hypothesis of the beam meets, where there are some."""
 
     def plain(self, length: int) -> bool:
         """Whether it is searched without sampling and sparse mask, and without a prefix after `length` tokens."""
         return self.generator is None and not self.options.sparse and len(self.options.prefix) <= length
 
     def best(self) -> list[Hypothesis]:
-        ranked = [sorted(each, key=lambda hypothesis: -hypothesis.score) for each in (self.finished, self.cut)]
-        return [hypothesis for each in ranked for hypothesis in each][: self.options.n_best]
+        finished, cut = (sorted(each, key=lambda found: -found.score) for each in (self.finished, self.cut))
+        incomplete = sorted(self.incomplete, key=lambda each: (each[0], -each[1].score))
+        return [*finished, *(found for _, found in incomplete), *cut][: self.options.n_best]
 
     def hypothesis(self, tokens: Array, sums: Array, length: int, index: int) -> Hypothesis:
         """Return the hypothesis that has, or extends, the one with this index; `sums` ends with its log-probability."""
@@ -174,6 +187,8 @@ class BeamSearch:
         self._stops = np.zeros(0)
         self._plain = True
         self._traced: list[int] = []
+        self._constrained: list[int] = []
+        self._guided = False
 
     def __len__(self) -> int:
         return len(self._sentences)
@@ -202,7 +217,8 @@ class BeamSearch:
         sampling = options.temperature is not None
         generator = np.random.default_rng(options.seed) if sampling else None
         trace = AttentionTrace() if options.attention else None
-        sentence = _Sentence(key, options, max_tokens, generator=generator, trace=trace)
+        progress = [] if options.constraints is None else [Progress()] * self.beam_size
+        sentence = _Sentence(key, options, max_tokens, generator=generator, trace=trace, progress=progress)
         row = len(self) if self.num_live == len(self) else self.free_slots[0]
         if row == len(self):
             self._append_row()
@@ -232,6 +248,9 @@ class BeamSearch:
     def _count(self) -> None:
         self._plain = self._all_plain()
         self._traced = [row for row, each in enumerate(self._sentences) if each.trace is not None and self._live[row]]
+        self._constrained = [row for row, each in enumerate(self._sentences) if each.progress and self._live[row]]
+        constraints = (self._sentences[row].options.constraints for row in self._constrained)
+        self._guided = any(each is not None and each.guided for each in constraints)
         self.num_live = int(self._live.sum())
         self.deepest = int(self.lengths.max(initial=0))
         self.longest = int(self._limits[self._live].max(initial=0))
@@ -250,14 +269,15 @@ class BeamSearch:
     @property
     def traced(self) -> bool:
         """Whether `advance` needs the attention of a step."""
-        return bool(self._traced)
+        return bool(self._traced) or self._guided
 
     def num_candidates(self, vocab_size: int) -> int:
         """Return how many candidates `advance` needs for each hypothesis."""
+        least = max(2 * self.beam_size, NUM_CANDIDATES) if self._constrained else 2 * self.beam_size
         if self._plain:
-            return min(2 * self.beam_size, vocab_size)
+            return min(least, vocab_size)
         samples = (each.options.sample_from for each in self._sentences if each.generator is not None)
-        return min(max(2 * self.beam_size, *samples, 0), vocab_size)
+        return min(max(least, *samples, 0), vocab_size)
 
     def advance(
         self, log_probabilities: Array, candidates: Array, attention: Array | None = None
@@ -272,7 +292,7 @@ class BeamSearch:
         for row in self._traced:
             assert attention is not None
             self._trace(row).read(attention[row])
-        if beam == 1 and self._plain:
+        if beam == 1 and self._plain and not self._constrained:
             origins = np.zeros((count, 1), np.int64)
             if self._appended(candidates[:, :, 0], log_probabilities[:, :, 0], origins):
                 return origins, self._finish_stopped() if (self.lengths >= self._limits).any() else []
@@ -293,6 +313,13 @@ class BeamSearch:
         rows = np.arange(count)[:, None]
         scores, tokens = flat[rows, order], candidates.reshape(count, width)[rows, order]
         origins = order // candidates.shape[2]
+        for row in self._constrained:
+            if self.lengths[row] < len(self._sentences[row].options.prefix):
+                continue
+            weights = None if attention is None else attention[row]
+            hypotheses = self._progress(row, candidates.shape[1])
+            step = Step(hypotheses, log_probabilities[row], values[row], candidates[row], weights)
+            tokens[row], scores[row], origins[row] = self._constrain(row, step, tokens.shape[1])
         ends = (tokens == self._end) & (scores > -np.inf)
         if ends.any():
             self._finish_ended(ends[:, :beam], scores, origins)
@@ -366,15 +393,44 @@ class BeamSearch:
                 choice = (drawn / sentence.options.temperature + noise[:, : drawn.shape[1]]).argmax(axis=1)
             order[row, : self.beam_size] = np.arange(self.beam_size) * values.shape[2] + choice
 
+    def _progress(self, row: int, count: int) -> list[tuple[float, Progress, bool]]:
+        """Return log-probability and progress of the first hypotheses of a sentence, and whether a word may begin."""
+        whole = [True] * count if self._utf8 is None else (self._states[row, :count] == START).tolist()
+        return list(zip(self._scores[row, :count].tolist(), self._sentences[row].progress, whole, strict=False))
+
+    def _constrain(self, row: int, step: Step, width: int) -> tuple[Array, Array, Array]:
+        """Choose the continuations of a sentence with constraints, and finish its hypotheses that end.
+
+        Returns `width` tokens, log-probabilities and origins, the first ones of which live on.
+        """
+        sentence = self._sentences[row]
+        constraints = sentence.options.constraints
+        assert constraints is not None
+        choice = constraints.choose(step, self.beam_size, self._end)
+        for each in choice.complete:
+            sentence.finished.append(self._ended(row, each.origin, each.score))
+            self._stops[row] = sentence.stops_at(self.beam_size)
+        for each in choice.incomplete:
+            sentence.incomplete.append((constraints.missing(each.progress), self._ended(row, each.origin, each.score)))
+        kept = choice.kept[:width]
+        sentence.progress = [*(each.progress for each in kept), *[Progress()] * (self.beam_size - len(kept))]
+        tokens, scores, origins = np.zeros(width, np.int64), np.full(width, -np.inf), np.zeros(width, np.int64)
+        tokens[: len(kept)] = [each.token for each in kept]
+        scores[: len(kept)] = [each.score for each in kept]
+        origins[: len(kept)] = [each.origin for each in kept]
+        return tokens, scores, origins
+
+    def _ended(self, row: int, origin: int, score: float) -> Hypothesis:
+        """Return a hypothesis that ends with this log-probability."""
+        length = int(self.lengths[row])
+        sums = np.append(self._sums[row, origin, :length], score)
+        return self._sentences[row].hypothesis(self._tokens[row, origin, :length], sums, length + 1, origin)
+
     def _finish_ended(self, ends: Array, scores: Array, origins: Array) -> None:
         changed = set()
         for row, place in zip(*(each.tolist() for each in np.nonzero(ends)), strict=True):
-            length = int(self.lengths[row])
-            origin = int(origins[row, place])
-            sums = np.append(self._sums[row, origin, :length], scores[row, place])
-            sentence = self._sentences[row]
-            tokens = self._tokens[row, origin, :length]
-            sentence.finished.append(sentence.hypothesis(tokens, sums, length + 1, origin))
+            found = self._ended(row, int(origins[row, place]), scores[row, place])
+            self._sentences[row].finished.append(found)
             changed.add(row)
         for row in changed:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)
@@ -422,6 +478,8 @@ class BeamSearch:
     def _finish_stopped(self) -> list[int]:
         """Return the slots of sentences that stop now, where the length limit cuts hypotheses off, and free them."""
         best = self._scores.max(axis=1, initial=-np.inf)
+        for row in self._constrained:
+            best[row] = self._best_open(row, best[row])
         stopped: list[int] = np.flatnonzero(
             ((best <= self._stops) | (self.lengths >= self._limits)) & self._live
         ).tolist()
@@ -431,6 +489,18 @@ class BeamSearch:
         if stopped:
             self.free(stopped)
         return stopped
+
+    def _best_open(self, row: int, best: float) -> float:
+        """Return the best log-probability of the hypotheses for which the search of constraints goes on.
+
+        Once enough outputs have ended, and one without all constraints, it does not wait for others that lack some.
+        """
+        sentence, constraints = self._sentences[row], self._sentences[row].options.constraints
+        assert constraints is not None
+        if not sentence.incomplete or self._stops[row] == -np.inf:
+            return best
+        found = zip(self._scores[row].tolist(), sentence.progress, strict=True)
+        return max((score for score, progress in found if not constraints.missing(progress)), default=-math.inf)
 
     def _cut(self, row: int) -> None:
         """Add the unfinished hypotheses of a sentence to those that are cut off, down to their last whole character."""

@@ -98,7 +98,7 @@ class Decoder:
     def search(
         self, queries: Sequence[SourceSequence], batch_size: int = BATCH_SOURCES, *, parallel: int = 1
     ) -> list[list[Hypothesis]]:
-        """Return the hypotheses of each source, in order; all sources have one beam size.
+        """Return the hypotheses of each source, in order. Sources of each beam size are decoded together.
 
         Similar lengths are decoded together, `batch_size` at a time; the slots of finished sources are filled with the
         next ones. `parallel` decodings run at once, each in a thread: load the bundle with as many concurrent runs.
@@ -106,13 +106,17 @@ class Decoder:
         """
         if batch_size < 1:
             raise ValueError(f"at least 1 source must be decoded at once, not {batch_size}")
-        pending, decodings = _Pending(queries), min(parallel, -(-len(queries) // batch_size))
-        if decodings <= 1:
-            found = self._decode(pending, batch_size)
-        else:
+        found: dict[object, list[Hypothesis]] = {}
+        for beam_size in sorted({query.beam_size for query in queries}):
+            group = [each for each in enumerate(queries) if each[1].beam_size == beam_size]
+            pending, decodings = _Pending(group), min(parallel, -(-len(group) // batch_size))
+            if decodings <= 1:
+                found |= self._decode(pending, batch_size)
+                continue
             with ThreadPoolExecutor(decodings) as executor:
                 parts = [executor.submit(self._decode, pending, batch_size) for _ in range(decodings)]
-            found = {index: hypotheses for part in parts for index, hypotheses in part.result().items()}
+            for part in parts:
+                found |= part.result()
         return [found[index] for index in range(len(queries))]
 
     def _decode(self, pending: "_Pending", batch_size: int) -> dict[object, list[Hypothesis]]:
@@ -134,9 +138,9 @@ class Decoder:
 class _Pending:
     """Sources that no decoding has taken, by their index. Safe to use from several threads."""
 
-    def __init__(self, queries: Sequence[SourceSequence]) -> None:
+    def __init__(self, queries: Sequence[tuple[int, SourceSequence]]) -> None:
         self._lock = threading.Lock()
-        self._queries = sorted(enumerate(queries), key=lambda each: each[1].length)  # the last, longest go first
+        self._queries = sorted(queries, key=lambda each: each[1].length)  # the last, longest go first
 
     def __len__(self) -> int:
         return len(self._queries)

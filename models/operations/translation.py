@@ -1,5 +1,6 @@
 """Translation: parameters and records."""
 
+import functools
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -7,6 +8,7 @@ from pydantic import Field
 from models.errors import QueryError
 from models.operations.operation import Record, Truncated
 from models.operations.search import ScoredText, SearchParams
+from models.text.glossary import MAX_ENTRIES, MAX_TERM_LENGTH, Glossary
 from models.text.markup import MAX_NAMES, Markup, TextFormat
 from models.text.protection import (
     DEFAULT_KINDS,
@@ -18,7 +20,15 @@ from models.text.protection import (
     Protection,
 )
 
-__all__ = ["AlignmentLink", "RatedSentence", "RatedWord", "TranslateParams", "TranslateResult", "TranslatedText"]
+__all__ = [
+    "AlignmentLink",
+    "GlossaryTerm",
+    "RatedSentence",
+    "RatedWord",
+    "TranslateParams",
+    "TranslateResult",
+    "TranslatedText",
+]
 
 
 _WITH_ELEMENTS = ("html", "xml")
@@ -88,6 +98,25 @@ class TranslateParams(SearchParams):
         ),
     ] = None
 
+    glossary: Annotated[
+        dict[
+            Annotated[str, Field(min_length=1, max_length=MAX_TERM_LENGTH)],
+            Annotated[str, Field(min_length=1, max_length=MAX_TERM_LENGTH)],
+        ]
+        | None,
+        Field(
+            max_length=MAX_ENTRIES,
+            description="Translations that must be used, by the term of the text: `Vertrag`: `agreement`. Terms are "
+            "found by whole words, in any case, in German and English also inflected. A `*` at the end of a "
+            "translation lets its word go on, as in a plural. At most 10 terms of a sentence are demanded.",
+        ),
+    ] = None
+
+    @functools.cached_property
+    def terms(self) -> Glossary | None:
+        """The glossary, None without one; raises `QueryError` for terms that are empty or there twice."""
+        return None if self.glossary is None else Glossary.of(self.glossary)
+
     def markup(self) -> Markup:
         """Return the format; raises `QueryError` for names of elements or attributes of a text that has none."""
         names = {"ignore_tags": self.ignore_tags, "translate_attributes": self.translate_attributes}
@@ -136,6 +165,25 @@ class RatedSentence(Record):
     """The words of the translation, punctuation marks included."""
 
 
+class GlossaryTerm(Record):
+    """A term of the glossary that the text has."""
+
+    term: str
+    """The term, as the glossary has it."""
+    translation: str
+    """Its translation, in capitals where the text has the term in capitals."""
+    used: bool
+    """Whether the sentence's translation has it, in any case."""
+    source: Annotated[
+        list[int] | None,
+        Field(description="First character of the term in the text, and the one after its last; not with markup."),
+    ] = None
+    target: Annotated[
+        list[int] | None,
+        Field(description="The same in the translation, where it is used; not with markup."),
+    ] = None
+
+
 class TranslatedText(ScoredText):
     """A translation and its score: log-probability / length^length_penalty, summed over sentences."""
 
@@ -146,6 +194,10 @@ class TranslatedText(ScoredText):
     sentences: Annotated[
         list[RatedSentence] | None,
         Field(description="Confidence in sentences and words, only where `confidences` was asked for."),
+    ] = None
+    glossary: Annotated[
+        list[GlossaryTerm] | None,
+        Field(description="Terms of the glossary that the text has, and whether they are used; only with `glossary`."),
     ] = None
 
 

@@ -19,6 +19,7 @@ from models.bundle.contract import Contract, FileName, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.alignment import aligned_words, word_weights
 from models.decoding.beam_search import Hypothesis, SearchOptions
+from models.decoding.constraints import Constraints
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TooManyPartsError
 from models.operations.operation import InDocuments, Operation, Output
@@ -26,7 +27,9 @@ from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.tasks.translation_confidence import Confidence, SignalName, signals
+from models.tasks.translation_glossary import TargetTokens
 from models.text.config import check_tokenizer
+from models.text.glossary import Glossary, Term
 from models.text.language import LanguageDetector, chosen_language, load_identifier
 from models.text.language_codes import find_language, two_letters
 from models.text.limits import Keep, TextLimit, checked_text, head, several
@@ -43,6 +46,7 @@ from models.text.words import Span, has_word, moved, positions_in, words_of
 __all__ = [
     "AlignmentHeads",
     "ConfidenceThreshold",
+    "GlossaryUse",
     "Languages",
     "Link",
     "MarkupQuery",
@@ -65,6 +69,9 @@ _PLAIN_CODE = 3
 """Characters of a code without a script or region."""
 _CHARACTERS_PER_ITEM = 8
 """Characters that are copied which count as one token of a result."""
+
+_CONSTRAINED_BEAM = 4
+"""Least number of hypotheses of a sentence with terms of a glossary: some with and some without each term."""
 
 _ITEMS_PER_LINKED_TOKEN, _ITEMS_PER_RATED_TOKEN = 3, 3
 """Tokens of a result that the links and the confidence of a token count as."""
@@ -301,6 +308,22 @@ class TranslatedSentence:
 
 
 @dataclass(frozen=True, slots=True)
+class GlossaryUse:
+    """A term of a glossary that a text has, and whether its translation has what the glossary says."""
+
+    term: str
+    """The term, as the glossary has it."""
+    translation: str
+    """Its translation, in capitals where the text has the term in capitals."""
+    used: bool
+    """Whether the sentence's translation has it, in any case of its letters."""
+    source: Span | None = None
+    """Characters of the term in the text; None in a text with markup."""
+    target: Span | None = None
+    """Characters of the translation; None where it is not used, and in a text with markup."""
+
+
+@dataclass(frozen=True, slots=True)
 class Translated:
     """One translation of a text."""
 
@@ -312,6 +335,8 @@ class Translated:
     """Links between words, where they were asked for."""
     sentences: tuple[TranslatedSentence, ...] | None = None
     """Confidence in the sentences and their words, where it was asked for."""
+    glossary: tuple[GlossaryUse, ...] | None = None
+    """The terms that the text has, where there is a glossary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +378,10 @@ class Sentence:
     """Numbers and names within a tag: hypotheses that have them go before others."""
     prefix: int = 0
     """Tokens before it that name or ask for languages."""
+    terms: tuple[Term, ...] = ()
+    """The terms of a glossary that it has, at their places in what the model reads."""
+    constraints: Constraints | None = None
+    """What its translation must have for the terms."""
 
     @property
     def chooses(self) -> bool:
@@ -385,6 +414,8 @@ class TranslationQuery:
     """What stands between the translations, where it is not what stands between the sentences."""
     source_language: str | None = None
     """Code of the language that the text is read as; None of a model that reads one."""
+    has_glossary: bool = False
+    """Whether translations come with the terms of a glossary that the text has."""
 
     @property
     def target_segments(self) -> Segments:
@@ -403,13 +434,14 @@ class TranslationQuery:
         """Return the sources to decode, one for each sentence.
 
         Of a sentence with literals or names in tags, the whole beam is returned for `Translator.result` to choose from,
-        and of one with stand-ins also the attention, by which a part is placed that was lost.
+        and of one with stand-ins also the attention, by which a part is placed that was lost. A sentence with terms of
+        a glossary has a beam of some hypotheses.
         """
         whole_beam = replace(self.options, n_best=self.beam_size)
         return [
             SourceSequence(
                 each.tokens,
-                self.beam_size,
+                self.beam_size if each.constraints is None else max(self.beam_size, _CONSTRAINED_BEAM),
                 self._options(each, whole_beam),
                 min(2 * len(each.tokens) + 10, self.max_target),
             )
@@ -418,6 +450,8 @@ class TranslationQuery:
 
     def _options(self, sentence: Sentence, whole_beam: SearchOptions) -> SearchOptions:
         options = whole_beam if sentence.chooses and self.options.temperature is None else self.options
+        if sentence.constraints is not None:
+            options = replace(options, constraints=sentence.constraints)
         if sentence.stand_ins is not None and self.attends and not options.attention:
             return replace(options, attention=True)
         return options
@@ -464,8 +498,9 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         confidences=params.confidences,
         protection=params.protection(),
         markup=params.markup(),
+        glossary=params.terms,
     ),
-    slowly_prepared=lambda params: bool(params.protect) or params.format != "text",
+    slowly_prepared=lambda params: bool(params.protect) or bool(params.glossary) or params.format != "text",
     params=TranslateParams,
     record=TranslateResult,
     omits_null=True,
@@ -482,10 +517,12 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
             options=replace(params.options(), n_best=1),
             truncate=params.truncate,
             max_sentences=most_sentences,
+            source_language=params.source_language,
             target_language=params.target_language,
             join_lines=segment.join_lines,
             protection=params.protection(),
             markup=segment.markup,
+            glossary=params.terms,
         ),
         text=lambda result: result.translations[0].text,
         target_language=lambda model, params: params.target_language or model.config.languages.target,
@@ -519,6 +556,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """`target_tokenizer` is that of the target where it has a vocabulary of its own."""
         super().__init__(manifest, tokenizer, backend)
         self._target_tokenizer = target_tokenizer or tokenizer
+        self._target_tokens = TargetTokens(self._target_tokenizer, self.config.vocab_size)
         limit = self.config.limits.max_tokens
         self._limit = TextLimit(limit, noun=" in a sentence")
         self._max_target = min(2 * limit, self.config.network.positions)
@@ -566,6 +604,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         confidences: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
+        glossary: Glossary | None = None,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
@@ -574,9 +613,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         breaks within them become spaces. With `alignment`, translations have links between words, with `confidences`
         the confidence in each sentence and word. Each translation has the parts of `protection` byte for byte and
         exactly once, but for numbers that are localized. `markup` says in which format the texts are; their
-        translations have it too, with the tags of the text.
+        translations have it too, with the tags of the text. A sentence with terms of the `glossary` is translated by
+        what that says, with at least 4 hypotheses; translations say which terms they use.
 
-        Raises `QueryError` for options out of range, for an alignment by a model without `alignment` in its manifest,
+        Raises `QueryError` for options out of range, for samples or a sparse mask with a glossary, for an alignment by a model without `alignment` in its manifest,
         for alignment or confidences of a text with markup, and for markup that cannot be read, and its
         `TextTooLongError`.
         """
@@ -593,6 +633,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 confidences=confidences,
                 protection=protection,
                 markup=markup,
+                glossary=glossary,
             )
             for text in several(texts)
         ]
@@ -614,6 +655,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         confidences: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
+        glossary: Glossary | None = None,
     ) -> "TranslationQuery | MarkupQuery":
         """Check and tokenize one text; see `translate`.
 
@@ -622,6 +664,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """
         if alignment and self.config.alignment is None:
             raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
+        if glossary is not None and (options.temperature is not None or options.sparse):
+            name = "sparse" if options.temperature is None else "temperature"
+            raise QueryError(f"glossary: terms cannot be demanded of translations with {name}")
         languages, options = self.config.languages, checked_options(beam_size, options)
         forced = (*languages.forced(target_language), *options.prefix)
         options = replace(options, attention=options.attention or alignment, prefix=forced)
@@ -638,6 +683,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             truncate=truncate,
             protection=protection,
             conventions=self._conventions(source, target_language) if protection.numbers == "localize" else None,
+            glossary=glossary,
         )
         source = source if languages.sources else None
         if document is None:
@@ -723,6 +769,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         truncate: bool,
         protection: Protection,
         conventions: tuple[Convention, Convention] | None,
+        glossary: Glossary | None,
         max_sentences: int | None,
         join_lines: bool = False,
         marks: Sequence[Span] = (),
@@ -763,6 +810,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             for core, ids, each in zip(read, tokens, protected_parts, strict=True)
             if ids
         ]
+        if glossary is not None:
+            kept = [core for core, ids in zip(read, tokens, strict=True) if ids]
+            sentences = [self._demanding(*each, glossary, source) for each in zip(kept, sentences, strict=True)]
         copied = None
         if protected is not None:
             if targets != protected.parts:
@@ -779,7 +829,20 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             truncated=left_out or None,
             attends=self.decoder.attends,
             copied=copied,
+            has_glossary=glossary is not None,
         )
+
+    def _demanding(self, core: str, sentence: Sentence, glossary: Glossary, source: str) -> Sentence:
+        """Return a sentence with the terms of a glossary that it has."""
+        terms = glossary.terms(core, source)
+        if not terms:
+            return sentence
+        first = next((letter for letter in core if letter.isalpha()), "")
+        heads = self.config.alignment
+        guided = self.decoder.attends and heads is not None and heads.offset == 0
+        tokens = self.source_spans(core, len(sentence.tokens), sentence.prefix) if guided else None
+        constraints = self._target_tokens.constraints(terms, tokens, capitalized=first.isupper())
+        return replace(sentence, terms=tuple(terms), constraints=constraints)
 
     def _tokenize(
         self, sentences: Sequence[str], keep: Keep | None, segmenter: Segmenter
@@ -831,7 +894,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                     continue
                 links = [(link.source, link.target) for link in best.alignment or ()]
                 done.append(block.translated(Aligned(part.text, best.text, sentences[chosen], links), done))
-            results.append(Translated(query.document.joined(done), score))
+            results.append(Translated(query.document.joined(done), score, glossary=_without_spans(found, rank)))
         language = query.detected_language
         doubtful = language is not None or any(result.low_confidence for result, _ in found)
         left_out = sum(each.truncated or 0 for each in query.blocks)
@@ -868,6 +931,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                     math.fsum(hypothesis.score for _, hypothesis in chosen),
                     self._links(query, chosen, texts) if query.options.attention else None,
                     self._rated(query, chosen, spans[-1], verdicts) if query.confidences else None,
+                    self._glossary_uses(query, chosen, spans[-1]) if query.has_glossary else None,
                 )
             )
         doubtful = query.segments.foreign or language is not None or any(each.low for each in best)
@@ -890,7 +954,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         stand_ins = sentence.stand_ins
         core = core if stand_ins is None else stand_ins.text
         found = [(printable(text, core) or core, each) for text, each in zip(decoded, hypotheses, strict=True)]
-        if stand_ins is not None or sentence.chooses:
+        if stand_ins is not None or sentence.chooses or sentence.terms:
             found.sort(key=lambda each: _rank(sentence, each[0]))
         return found
 
@@ -937,6 +1001,28 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 links.append(Link(moved_source, (target + theirs[0], target + theirs[1])))
             source, target = source + len(core) + len(after), target + len(restored) + len(target_after)
         return tuple(links)
+
+    def _glossary_uses(
+        self, query: TranslationQuery, chosen: Sequence[tuple[str, Hypothesis]], spans: Sequence[tuple[Span, Span]]
+    ) -> tuple[GlossaryUse, ...]:
+        """Return the terms of a text and whether one of its translations uses them; `spans` are the sentences."""
+        uses: list[GlossaryUse] = []
+        places: list[int] | None = None
+        start = len(query.segments.copied[0])
+        found = zip(query.segments.cores, query.sentences, chosen, spans, query.segments.copied[1:], strict=True)
+        for core, sentence, (text, hypothesis), (_, (target_start, _)), after in found:
+            for term in sentence.terms:
+                if places is None:
+                    places = positions_in(query.text, query.segments.joined(query.segments.cores))
+                first, last = moved_by(() if sentence.stand_ins is None else sentence.stand_ins.edits, term.span)
+                (source,) = moved([(start + first, start + last)], places)
+                target = term.place_in(text)
+                if target is not None:
+                    first, last = moved_by(self._target_edits(sentence, (text, hypothesis)), target)
+                    target = (target_start + first, target_start + last)
+                uses.append(GlossaryUse(term.entry.source, term.target, target is not None, source, target))
+            start += len(core) + len(after)
+        return tuple(uses)
 
     def sentence_links(
         self, core: str, length: int, text: str, hypothesis: Hypothesis, prefix: int | None = None
@@ -1081,10 +1167,19 @@ def _enclosing(core: str, sentence: Sentence, words: Sequence[str]) -> Sentence:
     return replace(sentence, enclosed=tuple(word for word in words if word in core))
 
 
-def _rank(sentence: Sentence, text: str) -> tuple[int, tuple[bool, int], int]:
-    """Return what orders the hypotheses of a sentence: parts, literals and names in tags that they do not have."""
+def _without_spans(found: Sequence[tuple[Translation, object]], rank: int) -> tuple[GlossaryUse, ...] | None:
+    """Return the uses of terms in the blocks of a text with markup."""
+    chosen = [each.translations[min(rank, len(each.translations) - 1)].glossary for each, _ in found]
+    if all(uses is None for uses in chosen):
+        return None
+    return tuple(replace(use, source=None, target=None) for uses in chosen for use in uses or ())
+
+
+def _rank(sentence: Sentence, text: str) -> tuple[int, int, tuple[bool, int], int]:
+    """Return what orders the hypotheses of a sentence: parts, terms, literals and names in tags that they lack."""
     parts = 0 if sentence.stand_ins is None else sentence.stand_ins.misses(text)
-    return parts, sentence.literals.rank(text), sum(not has_word(text, word) for word in sentence.enclosed)
+    terms = sum(term.place_in(text) is None for term in sentence.terms)
+    return parts, terms, sentence.literals.rank(text), sum(not has_word(text, word) for word in sentence.enclosed)
 
 
 def _sentence_spans(query: TranslationQuery, texts: Sequence[str]) -> list[tuple[Span, Span]]:

@@ -60,9 +60,7 @@ _PROMPTS = {
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
-def write_directory(
-    family: Family, directory: Path, *, end_bias: float = 0.0, seed: int = 0, **settings: Any
-) -> Any:
+def write_directory(family: Family, directory: Path, *, end_bias: float = 0.0, seed: int = 0, **settings: Any) -> Any:
     """Write a directory with a tiny model, or one with the given fields of `config.json`; return the model.
 
     `end_bias` lengthens the word vector of the end, which ends outputs earlier.
@@ -82,7 +80,9 @@ def write_directory(
 
 def _pieces(merges: bool) -> Any:
     # Pieces of byte-pair encoding are fewer than the sentences allow, so that merges are not exhausted.
-    return sentence_piece_model([*SENTENCES, *SENTENCES], 240 if merges else 200, model_type="bpe" if merges else "unigram")
+    return sentence_piece_model(
+        [*SENTENCES, *SENTENCES], 240 if merges else 200, model_type="bpe" if merges else "unigram"
+    )
 
 
 def _write_multilingual(family: Family, directory: Path, seed: int, settings: Mapping[str, Any]) -> Any:
@@ -115,9 +115,13 @@ def _write_multilingual(family: Family, directory: Path, seed: int, settings: Ma
         tokenizer.save_pretrained(directory)
         size, german = len(tokenizer) + 2, tokenizer.convert_tokens_to_ids("deu_Latn" if family == "nllb" else "de_DE")
     fields = {**_TINY, "vocab_size": size, "scale_embedding": True, **settings}
-    kind = ("MBartConfig", "MBartForConditionalGeneration") if family == "mbart50" else (
-        "M2M100Config",
-        "M2M100ForConditionalGeneration",
+    kind = (
+        ("MBartConfig", "MBartForConditionalGeneration")
+        if family == "mbart50"
+        else (
+            "M2M100Config",
+            "M2M100ForConditionalGeneration",
+        )
     )
     torch.manual_seed(seed)
     fields["decoder_start_token_id"] = 2
