@@ -6,7 +6,7 @@ from models.decoding.slots import Slots
 
 def slots_of(sentences, beam, **options):
     slots = Slots(beam, **options)
-    slots.visible = np.zeros((sentences, beam, slots.count), bool)
+    slots.resize(sentences, slots.count)
     return slots
 
 
