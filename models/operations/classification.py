@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from models.operations.operation import Params, Record, Text, Truncated, TruncateParams
+from models.operations.windows import WindowCount, WindowParams
 
 __all__ = [
     "MOST_CANDIDATES",
@@ -49,7 +50,7 @@ class ClassifyImageParams(Params):
     top_k: TopK = 5
 
 
-class ClassifyParams(TruncateParams):
+class ClassifyParams(WindowParams):
     """What can be chosen of the classification of a text."""
 
     top_k: TopK = 5
@@ -97,6 +98,7 @@ class ClassifyResult(Record):
         Field(description="Whether the input is likely to be of no class; absent for a model that cannot tell."),
     ] = None
     truncated: Truncated = None
+    windows: WindowCount = None
 
 
 class ZeroShotResult(Record):

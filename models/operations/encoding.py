@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from models.operations.operation import Record, Text, Truncated, TruncateParams
+from models.operations.windows import WindowCount, WindowParams
 
 __all__ = ["EmbedParams", "EmbedResult", "Precision", "RegressParams", "RegressResult", "RerankParams", "RerankResult"]
 
@@ -13,7 +14,7 @@ Precision = Literal["float32", "float16", "int8", "binary", "ubinary"]
 """Types of numbers of vectors, as sentence-transformers names them; `models.tasks.vector_precision` defines them."""
 
 
-class EmbedParams(TruncateParams):
+class EmbedParams(WindowParams):
     """What can be chosen of an embedding."""
 
     prompt: Annotated[
@@ -50,6 +51,7 @@ class EmbedResult(Record):
     embedding: list[float] | list[int]
     """Its elements, rounded to 8 decimals; integers with such a precision."""
     truncated: Truncated = None
+    windows: WindowCount = None
 
 
 class RerankParams(TruncateParams):
@@ -72,7 +74,7 @@ class RerankResult(Record):
     truncated: Truncated = None
 
 
-class RegressParams(TruncateParams):
+class RegressParams(WindowParams):
     """What can be chosen of the numbers of texts."""
 
     text_pair: Annotated[
@@ -88,3 +90,4 @@ class RegressResult(Record):
     value: float
     """The number."""
     truncated: Truncated = None
+    windows: WindowCount = None

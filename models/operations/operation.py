@@ -190,6 +190,9 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """Beginning of the names of its request and response, by default made of the path."""
     result_items: Callable[[ModelT, ParamsT], int] | None = None
     """Largest number of words, labels or tokens of an input's result, where it is known before the query is made."""
+    counts_parts: Callable[[ParamsT], bool] | None = None
+    """Whether with these parameters the outputs of an input's parts are held together, so that the result items of
+    all parts are counted once the query is made, in place of those of the result."""
     slowly_prepared: Callable[[ParamsT], bool] | None = None
     """Whether with these parameters queries of short texts take so long to make that an event loop should not."""
     computed_by: Callable[[ParamsT], str] | None = None

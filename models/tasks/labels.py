@@ -199,6 +199,20 @@ class Ranking:
             for numbers, values, count in zip(classes.tolist(), log_probabilities.tolist(), counts, strict=True)
         ]
 
+    def probabilities(self, log_probabilities: Array, classes: Array) -> Array:
+        """Return the probability of each listed class `[C]` from those of the best ones `[k]`; others have 0."""
+        found = np.zeros(len(self.labels) + self.unlisted, np.float32)
+        kept = log_probabilities > -math.inf
+        found[classes[kept]] = np.exp(log_probabilities[kept])
+        return found[: len(self.labels)]
+
+    def ranked(self, probabilities: Array, top_k: int) -> tuple[Label, ...]:
+        """Return the `top_k` most probable listed classes of `[C]`, those of probability 0 left out."""
+        order = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+        return tuple(
+            Label(self.labels[number], math.log(probabilities[number])) for number in order if probabilities[number] > 0
+        )
+
     def out_of_scope(self, best: Sequence[Label]) -> bool | None:
         """Return whether an input with these best classes is out of scope; None for a model that cannot tell."""
         if self.rule is None:

@@ -21,6 +21,7 @@ from models.operations.classification import (
     ZeroShotResult,
 )
 from models.operations.operation import AnyOperation, Operation, Output, TokenForm
+from models.operations.windows import Aggregation
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
     ClassesConfig,
@@ -29,9 +30,10 @@ from models.tasks.labels import (
     classes_cells,
     read_labels,
 )
-from models.tasks.model import BatchFunction, Model, TopKQuery, Values, checked_top_k
+from models.tasks.model import BatchFunction, Model, SinglePart, TopKQuery, Values, checked_top_k
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
+from models.tasks.windowed import WindowsQuery, aggregated, check_windows, results_of
 from models.tasks.zero_shot import NORMALIZERS, Entailment, HypothesisPart, ZeroShot, ZeroShotQuery, hypotheses_of
 from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, EncoderTexts, Pairs, computed_by_length, encoder_inputs
@@ -39,6 +41,9 @@ from models.text.limits import several
 from models.text.tokenization import EncoderTokenizer
 
 __all__ = ["ZERO_SHOT", "Classification", "Classifier", "ClassifierConfig", "ClassifyQuery"]
+
+_CLASSES_OF_ITEM = 16
+"""Probabilities of classes that take the memory of one result item."""
 
 
 class ClassifierConfig(ClassesConfig, EncoderConfig):
@@ -60,6 +65,8 @@ class Classification:
     """Whether the text is likely to be of no class; None for a model that cannot tell."""
     truncated: int | None = None
     """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
+    windows: int | None = None
+    """Windows that the text was read in; None without windows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +92,40 @@ class ClassifyQuery(TopKQuery):
         return len(self.tokens)
 
 
+@dataclass(frozen=True, slots=True)
+class ClassifyWindow(SinglePart):
+    """A window of a text. Its output is the probabilities `[C]` of the listed classes."""
+
+    encoded: EncodedText
+    classes: int
+
+    @property
+    def length(self) -> int:
+        return len(self.encoded.tokens)
+
+    @property
+    def result_items(self) -> int:
+        """Memory of the probabilities, as of so many labels."""
+        return math.ceil(self.classes / _CLASSES_OF_ITEM)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowsClassifyQuery(WindowsQuery[ClassifyWindow]):
+    """A checked and tokenized text in windows."""
+
+    top_k: int
+
+
 CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     name="classify",
     summary="Return the most probable classes of each text or image.",
     about="Texts or images to classify.",
-    query=lambda model, text, params, _: model.queries(
-        [text], params.top_k, truncate=params.truncate, text_pair=params.text_pair
-    )[0],
-    queries=lambda model, texts, params: model.queries(
-        texts, params.top_k, truncate=params.truncate, text_pair=params.text_pair
-    ),
+    query=lambda model, text, params, _: model.queries_of([text], **params.model_dump())[0],
+    queries=lambda model, texts, params: model.queries_of(texts, **params.model_dump()),
     params=ClassifyParams,
     record=ClassifyResult,
     result_items=lambda model, params: min(params.top_k, len(model.labels)),
+    counts_parts=lambda params: params.windows is not None,
     omits_null=True,
     cells=lambda result: (*classes_cells(result), result.text),
     outputs=CLASSES_OUTPUTS,
@@ -215,17 +243,50 @@ class Classifier(Model[ClassifierConfig]):
         tokenizer = load_tokenizer(EncoderTokenizer, path, manifest.config)
         return cls(manifest, tokenizer, read_labels(path, manifest.config), backend)
 
-    def classify(self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False) -> list[Classification]:
+    def classify(
+        self,
+        texts: Sequence[str],
+        top_k: int = 5,
+        *,
+        windows: Aggregation | None = None,
+        overlap: int | None = None,
+        truncate: bool = False,
+    ) -> list[Classification]:
         """Return the `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
 
-        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, and for a
-        text of white space alone if the model has no rule for texts out of scope, and its `TextTooLongError`.
+        `windows` reads a text that is too long in windows that share `overlap` tokens, by default an eighth, and
+        returns the mean or the maximum of the probability of each class in them; maxima may add up to more than 1.
+        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, for a text
+        of white space alone if the model has no rule for texts out of scope and for parameters that do not fit each
+        other, and its `TextTooLongError`.
         """
-        return self.run(self.queries(several(texts), top_k, truncate=truncate))
+        queries = self.queries_of(several(texts), top_k, windows=windows, overlap=overlap, truncate=truncate)
+        return results_of(self, queries)
 
     def query(self, text: str, top_k: int = 5, *, truncate: bool = False) -> ClassifyQuery:
         """Check and tokenize one text; see `classify`."""
         return self.queries([text], top_k, truncate=truncate)[0]
+
+    def queries_of(
+        self,
+        texts: Sequence[str],
+        top_k: int = 5,
+        *,
+        windows: Aggregation | None = None,
+        overlap: int | None = None,
+        truncate: bool = False,
+        text_pair: str | None = None,
+    ) -> Sequence[ClassifyQuery | WindowsClassifyQuery]:
+        """Check and tokenize texts, in windows where these are chosen; see `classify`."""
+        check_windows(windows, overlap, truncate=truncate, text_pair=text_pair)
+        if windows is None:
+            return self.queries(texts, top_k, truncate=truncate, text_pair=text_pair)
+        self._check_blank(texts)
+        top_k, classes = checked_top_k(top_k, len(self.labels)), len(self.labels)
+        return [
+            WindowsClassifyQuery(text, tuple(ClassifyWindow(each, classes) for each in some), windows, top_k)
+            for text, some in zip(texts, self._texts.windowed(texts, overlap), strict=True)
+        ]
 
     def queries(
         self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False, text_pair: str | None = None
@@ -233,9 +294,12 @@ class Classifier(Model[ClassifierConfig]):
         """Check and tokenize texts, each with `text_pair` as its second text where there is one; see `classify`."""
         if text_pair is not None:
             return self.pair_queries([(text, text_pair) for text in texts], top_k, truncate=truncate)
+        self._check_blank(texts)
+        return self._queries(texts, self._texts.single(texts, truncate=truncate), top_k)
+
+    def _check_blank(self, texts: Sequence[str]) -> None:
         if self._ranking.rule is None and not all(map(str.strip, texts)):
             raise QueryError("the text is empty, and this model has no rule for texts out of scope")
-        return self._queries(texts, self._texts.single(texts, truncate=truncate), top_k)
 
     def pair_queries(
         self, pairs: Sequence[tuple[str, str]], top_k: int = 5, *, truncate: bool = False
@@ -314,12 +378,12 @@ class Classifier(Model[ClassifierConfig]):
         self.classify(["a"], 1, truncate=True)
 
     def run(self, queries: Sequence[Any]) -> list[Any]:
-        """Return the `Classification` of each `ClassifyQuery`, and the scores `[C]` of each `HypothesisPart`, in their
-        order; similar lengths are computed together."""
+        """Return the `Classification` of each `ClassifyQuery`, the scores `[C]` of each `HypothesisPart` and the
+        probabilities `[C]` of each `ClassifyWindow`, in their order; similar lengths are computed together."""
         on_cpu = self.backend.device == "cpu"
         return computed_by_length(queries, lambda query: query.length, self._run, on_cpu=on_cpu)
 
-    def _run(self, queries: Sequence[ClassifyQuery | HypothesisPart]) -> list[Classification | Array]:
+    def _run(self, queries: Sequence[ClassifyQuery | HypothesisPart | ClassifyWindow]) -> list[Classification | Array]:
         inputs = encoder_inputs([query.encoded for query in queries], self.config.pairs)
         counts = [query.top_k if isinstance(query, ClassifyQuery) else len(self.labels) for query in queries]
         outputs = ["log_probabilities", "classes"]
@@ -328,23 +392,32 @@ class Classifier(Model[ClassifierConfig]):
         values, classes, *normalizers = self.backend.run(
             "classify", {**inputs, "k": self._ranking.requested(max(counts))}, outputs
         )
-        rows = self._ranking.best(values, classes, counts)
-        return [
-            self._result(query, rows[row])
-            if isinstance(query, ClassifyQuery)
-            else values[row][classes[row].argsort()] + normalizers[0][row]
-            for row, query in enumerate(queries)
-        ]
+        ranked = [row for row, query in enumerate(queries) if isinstance(query, ClassifyQuery)]
+        best = iter(self._ranking.best(values[ranked], classes[ranked], [counts[row] for row in ranked]))
+        found: list[Classification | Array] = []
+        for row, query in enumerate(queries):
+            if isinstance(query, ClassifyQuery):
+                found.append(self._result(query.text, next(best), query.truncated))
+            elif isinstance(query, ClassifyWindow):
+                found.append(self._ranking.probabilities(values[row], classes[row]))
+            else:
+                found.append(values[row][classes[row].argsort()] + normalizers[0][row])
+        return found
 
     def result(self, query: Any, outputs: Values) -> Any:
-        """Return the one output, or the labels of a text from the scores of their hypotheses."""
+        """Return the one output, the labels of a text from the scores of their hypotheses, or those of its windows."""
+        if isinstance(query, WindowsClassifyQuery):
+            labels = self._ranking.ranked(aggregated(outputs, query.aggregation), query.top_k)
+            return self._result(query.text, labels, windows=len(outputs))
         if not isinstance(query, ZeroShotQuery):
             return outputs[0]
         assert self._entailment is not None
         return query.result(outputs, self._entailment)
 
-    def _result(self, query: ClassifyQuery, labels: tuple[Label, ...]) -> Classification:
+    def _result(
+        self, text: str, labels: tuple[Label, ...], truncated: int | None = None, windows: int | None = None
+    ) -> Classification:
         outside = self._ranking.out_of_scope(labels)
         if outside is not None:
-            outside = outside or not query.text.strip()
-        return Classification(query.text, labels, outside, query.truncated)
+            outside = outside or not text.strip()
+        return Classification(text, labels, outside, truncated, windows)

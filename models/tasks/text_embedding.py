@@ -18,10 +18,12 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import EmbedParams, EmbedResult, Precision
 from models.operations.operation import ArrayForm, Operation, Output, TokenForm
+from models.operations.windows import Aggregation
 from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
 from models.tasks.vector_precision import checked_row, in_precision
+from models.tasks.windowed import WindowsQuery, aggregated, check_windows, results_of
 from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, EncoderTexts, computed_by_length, encoder_inputs
 from models.text.limits import head, several
@@ -84,7 +86,9 @@ class Embedding:
     truncated: int | None = None
     """Tokens of the text that `truncate` left out; None where it was not cut."""
     tokens: int = 0
-    """Tokens that were read."""
+    """Tokens that were read, of all windows."""
+    windows: int | None = None
+    """Windows that the text was read in; None without windows."""
 
     def values(self) -> list[float] | list[int]:
         """Return the elements of the vector, rounded to 8 decimals: float32 has no more of a unit vector."""
@@ -121,14 +125,17 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     name="embed",
     summary="Return the vector of each text.",
     about="Texts to embed.",
-    query=lambda model, text, params, _: model.queries([text], **params.model_dump())[0],
-    queries=lambda model, texts, params: model.queries(texts, **params.model_dump()),
+    query=lambda model, text, params, _: model.queries_of([text], **params.model_dump())[0],
+    queries=lambda model, texts, params: model.queries_of(texts, **params.model_dump()),
     params=EmbedParams,
     record=EmbedResult,
-    recorded=lambda result, params: EmbedResult(embedding=result.values(), truncated=result.truncated),
+    recorded=lambda result, params: EmbedResult(
+        embedding=result.values(), truncated=result.truncated, windows=result.windows
+    ),
     result_items=lambda model, params: math.ceil(
         min(model.config.dimensions, params.dimensions or model.config.dimensions) / _DIMENSIONS_OF_ITEM
     ),
+    counts_parts=lambda params: params.windows is not None,
     omits_null=True,
     cells=lambda result: (" ".join(map(str, result.values())),),
     array=ArrayForm(
@@ -138,7 +145,9 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     ),
     outputs=(_OUTPUT,),
     tokens=TokenForm["Embedder", EmbedParams, Embedding](
-        query=lambda model, ids, params: model.token_query(ids, params.dimensions, params.normalize, params.precision),
+        query=lambda model, ids, params: model.token_query(
+            ids, params.dimensions, params.normalize, params.precision, windows=params.windows
+        ),
         params=EmbedParams,
         outputs=(_OUTPUT,),
     ),
@@ -175,27 +184,32 @@ class Embedder(Model[EmbedderConfig]):
         dimensions: int | None = None,
         normalize: bool | None = None,
         precision: Precision = "float32",
+        windows: Aggregation | None = None,
+        overlap: int | None = None,
         truncate: bool = False,
     ) -> Array:
         """Return the vectors of texts, `[B, d]`, with bits for dimensions `[B, d / 8]`.
 
         `prompt` is the name of a prompt that is put before each text, an empty one stands for none. `dimensions` keeps
         the first ones. `normalize` says whether vectors have length 1, if not as the bundle has it. `precision` is
-        the type of numbers, see `models.tasks.vector_precision`. `truncate` keeps the first tokens of a text that is
-        too long. Raises `QueryError` for an unknown prompt, more dimensions than the model has and a precision that
-        does not fit the vectors, and its `TextTooLongError`.
+        the type of numbers, see `models.tasks.vector_precision`. `windows` reads a text that is too long in windows
+        that share `overlap` tokens, by default an eighth, each with the prompt, and returns the mean or the maximum of
+        their vectors, of length 1 where theirs have it. `truncate` keeps the first tokens of a text that is too long.
+        Raises `QueryError` for an unknown prompt, more dimensions than the model has and parameters that do not fit
+        each other, and its `TextTooLongError`.
         """
-        queries = self.queries(
+        queries = self.queries_of(
             several(texts),
             prompt=prompt,
             dimensions=dimensions,
             normalize=normalize,
             precision=precision,
+            windows=windows,
+            overlap=overlap,
             truncate=truncate,
         )
         size, dtype = self.vector_form(dimensions, normalize, precision)
-        outputs = self.run(queries)
-        found = [self.result(query, [output]).vector for query, output in zip(queries, outputs, strict=True)]
+        found = [each.vector for each in results_of(self, queries)]
         return np.stack(found) if found else np.zeros((0, size), dtype)
 
     def queries(
@@ -213,14 +227,51 @@ class Embedder(Model[EmbedderConfig]):
         encoded = self._texts.single([before + text for text in texts], truncate=truncate, keep=head)
         return [EmbedQuery(text, each, *chosen) for text, each in zip(texts, encoded, strict=True)]
 
+    def window_queries(
+        self,
+        texts: Sequence[str],
+        windows: Aggregation,
+        overlap: int | None = None,
+        *,
+        prompt: str | None = None,
+        dimensions: int | None = None,
+        normalize: bool | None = None,
+        precision: Precision = "float32",
+    ) -> list[WindowsQuery[EmbedQuery]]:
+        """Check and tokenize texts that are read in windows; see `embed`."""
+        before, chosen = self._prompt(prompt), self._chosen(dimensions, normalize, precision)
+        return [
+            WindowsQuery(text, tuple(EmbedQuery(text, each, *chosen) for each in some), windows)
+            for text, some in zip(texts, self._texts.windowed(texts, overlap, prompt=before), strict=True)
+        ]
+
+    def queries_of(
+        self,
+        texts: Sequence[str],
+        *,
+        windows: Aggregation | None = None,
+        overlap: int | None = None,
+        truncate: bool = False,
+        **chosen: Any,
+    ) -> Sequence[EmbedQuery | WindowsQuery[EmbedQuery]]:
+        """Check and tokenize texts, in windows where these are chosen; see `embed`."""
+        check_windows(windows, overlap, truncate=truncate)
+        if windows is None:
+            return self.queries(texts, truncate=truncate, **chosen)
+        return self.window_queries(texts, windows, overlap, **chosen)
+
     def token_query(
         self,
         ids: Sequence[int],
         dimensions: int | None = None,
         normalize: bool | None = None,
         precision: Precision = "float32",
+        *,
+        windows: Aggregation | None = None,
     ) -> EmbedQuery:
         """Check a text that is given as token ids, special tokens and prompt included; see `embed`."""
+        if windows is not None:
+            raise QueryError("windows are for texts, not for token ids")
         return EmbedQuery("", self._texts.given(ids), *self._chosen(dimensions, normalize, precision))
 
     def vector_form(
@@ -277,12 +328,23 @@ class Embedder(Model[EmbedderConfig]):
             for query, row in zip(queries, vectors, strict=True)
         ]
 
-    def result(self, query: EmbedQuery, outputs: Values) -> Embedding:
-        """Return the one output in the precision of the query."""
-        (found,) = outputs
-        if query.precision == "float32":
-            return found  # type: ignore[no-any-return]
-        return replace(found, vector=in_precision(found.vector, query.precision))
+    def result(self, query: EmbedQuery | WindowsQuery[EmbedQuery], outputs: Values) -> Embedding:
+        """Return the one output, or those of windows together, in the precision of the query."""
+        found: Embedding = outputs[0]
+        precision = query.windows[0].precision if isinstance(query, WindowsQuery) else query.precision
+        if isinstance(query, WindowsQuery):
+            found = _together(query, outputs)
+        return found if precision == "float32" else replace(found, vector=in_precision(found.vector, precision))
+
+
+def _together(query: WindowsQuery[EmbedQuery], outputs: Sequence[Embedding]) -> Embedding:
+    """Return the vector of a text from those of its windows."""
+    vector = outputs[0].vector
+    if len(outputs) > 1:
+        mean = aggregated([each.vector for each in outputs], query.aggregation).astype(np.float32)
+        vector = _vector(mean, query.windows[0].normalized)
+    tokens = sum(each.tokens for each in outputs)
+    return Embedding(query.text, vector, tokens=tokens, windows=len(outputs))
 
 
 def _vector(row: Array, normalized: bool) -> Array:

@@ -14,9 +14,11 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import RegressParams, RegressResult, RerankParams, RerankResult
 from models.operations.operation import Operation
-from models.tasks.model import BatchFunction, Model, SinglePart
+from models.operations.windows import Aggregation
+from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
+from models.tasks.windowed import WindowsQuery, aggregated, check_windows, results_of
 from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, EncoderTexts, Pairs, computed_by_length, encoder_inputs
 from models.text.limits import several
@@ -50,6 +52,8 @@ class Regression:
     """What its score is made by."""
     truncated: int | None = None
     """Tokens that `truncate` left out; None where there are none."""
+    windows: int | None = None
+    """Windows that the text was read in; None without windows."""
 
     @property
     def score(self) -> float:
@@ -104,11 +108,12 @@ REGRESS = Operation["Regressor", str, RegressParams, Regression](
     name="regress",
     summary="Return the number that a model gives each text.",
     about="Texts, or pairs with a second text, to give a number.",
-    query=lambda model, text, params, _: model.queries([text], text_pair=params.text_pair, truncate=params.truncate)[0],
-    queries=lambda model, texts, params: model.queries(texts, text_pair=params.text_pair, truncate=params.truncate),
+    query=lambda model, text, params, _: model.queries_of([text], **params.model_dump())[0],
+    queries=lambda model, texts, params: model.queries_of(texts, **params.model_dump()),
     params=RegressParams,
     record=RegressResult,
     result_items=lambda model, params: 1,
+    counts_parts=lambda params: params.windows is not None,
     omits_null=True,
     cells=lambda result: (f"{result.value:.6f}", result.text),
     examples=({"text": "the delivery was late and the letter unanswered"},),
@@ -150,10 +155,23 @@ class Regressor(Model[RegressorConfig]):
         return self.run(self.rerank_queries(query, several(texts), activation=activation, truncate=truncate))
 
     def regress(
-        self, texts: Sequence[str], *, text_pair: str | None = None, truncate: bool = False
+        self,
+        texts: Sequence[str],
+        *,
+        text_pair: str | None = None,
+        windows: Aggregation | None = None,
+        overlap: int | None = None,
+        truncate: bool = False,
     ) -> list[Regression]:
-        """Return the number of each text, or of each pair with a second text `text_pair`; see `rerank` for errors."""
-        return self.run(self.queries(several(texts), text_pair=text_pair, truncate=truncate))
+        """Return the number of each text, or of each pair with a second text `text_pair`; see `rerank` for errors.
+
+        `windows` reads a text that is too long in windows that share `overlap` tokens, by default an eighth, and
+        returns the mean or the maximum of their numbers; raises `QueryError` for pairs.
+        """
+        queries = self.queries_of(
+            several(texts), text_pair=text_pair, windows=windows, overlap=overlap, truncate=truncate
+        )
+        return results_of(self, queries)
 
     def rerank_queries(
         self, query: str | None, texts: Sequence[str], *, activation: Activation | None = None, truncate: bool = False
@@ -164,6 +182,24 @@ class Regressor(Model[RegressorConfig]):
         chosen = self.config.activation if activation is None else activation
         encoded = self._texts.paired([(query, text) for text in texts], truncate=truncate)
         return [RegressQuery(text, each, chosen) for text, each in zip(texts, encoded, strict=True)]
+
+    def queries_of(
+        self,
+        texts: Sequence[str],
+        *,
+        text_pair: str | None = None,
+        windows: Aggregation | None = None,
+        overlap: int | None = None,
+        truncate: bool = False,
+    ) -> Sequence[RegressQuery | WindowsQuery[RegressQuery]]:
+        """Check and tokenize texts, in windows where these are chosen; see `regress`."""
+        check_windows(windows, overlap, truncate=truncate, text_pair=text_pair)
+        if windows is None:
+            return self.queries(texts, text_pair=text_pair, truncate=truncate)
+        return [
+            WindowsQuery(text, tuple(RegressQuery(text, each) for each in some), windows)
+            for text, some in zip(texts, self._texts.windowed(texts, overlap), strict=True)
+        ]
 
     def queries(
         self, texts: Sequence[str], *, text_pair: str | None = None, truncate: bool = False
@@ -202,3 +238,10 @@ class Regressor(Model[RegressorConfig]):
             Regression(query.text, float(value), query.activation, query.encoded.truncated)
             for query, value in zip(queries, values, strict=True)
         ]
+
+    def result(self, query: RegressQuery | WindowsQuery[RegressQuery], outputs: Values) -> Regression:
+        """Return the one output, or those of windows together."""
+        if not isinstance(query, WindowsQuery):
+            return outputs[0]  # type: ignore[no-any-return]
+        value = float(aggregated([each.value for each in outputs], query.aggregation))
+        return Regression(query.text, value, windows=len(outputs))

@@ -26,14 +26,13 @@ from models.text.config import load_tokenizer
 from models.text.encoding import EncodedText, computed_by_length, encoder_inputs
 from models.text.limits import TextLimit, head, several
 from models.text.tokenization import EncoderTokenizer
+from models.text.windows import Windowing
 from models.text.words import Span
 
 __all__ = ["MOST_LABELS", "TAG", "TagQuery", "Tagger", "TaggerConfig", "Tagging", "TokenLabels", "Window"]
 
 MOST_LABELS = 10_000
 """Labels that a model may have: a run of the graph returns the log-probability of each one for each token."""
-_MOST_TOKENS = 1 << 16
-"""Tokens of the windows of a text."""
 
 
 class TokenLabels(Contract):
@@ -231,46 +230,38 @@ class Tagger(Model[TaggerConfig]):
         max_windows: int | None = None,
     ) -> list[TagQuery]:
         """Check and tokenize texts, with an overlap in at most `max_windows` windows each; see `tag`."""
-        limit, step, keep = self._limit, self.config.limits.max_tokens, head if truncate else None
+        limit, windowing, keep = self._limit, Windowing.of(self._limit, 0), head if truncate else None
         if overlap is not None:
-            limit, step = self._windowed(overlap, max_windows, aggregation, truncate=truncate)
+            windowing = self._windowing(overlap, aggregation, truncate=truncate)
+            limit = windowing.limit_of(limit, max_windows)
         ignored = frozenset(ignore_labels)
         encoded = self.tokenizer.encode_with_spans([limit.characters(text, keep) for text in texts])
         found = []
         for text, (ids, spans) in zip(texts, encoded, strict=True):
             kept = limit.tokens(ids, keep)
-            windows = self._windows(text, kept, spans[: len(kept)], step)
+            windows = self._windows(text, kept, spans[: len(kept)], windowing)
             windows = [replace(window, aggregation=aggregation, ignored=ignored) for window in windows]
             found.append(TagQuery(text, tuple(windows), min_score, limit.left_out(text, ids)))
         return found
 
-    def _windows(self, text: str, ids: list[int], spans: Sequence[Span], step: int) -> list[Window]:
-        """Return a text in windows, each `step` tokens after the one before; none of a text without tokens."""
-        room, windows = self.config.limits.max_tokens - self._limit.added_tokens, []
+    def _windows(self, text: str, ids: list[int], spans: Sequence[Span], windowing: Windowing) -> list[Window]:
+        """Return a text in windows; none of a text without tokens."""
+        windows = []
         continues = self._continues(text, ids, spans)
-        for first in range(0, len(ids), step):
-            some = slice(first, first + room)
+        for some in windowing.slices(len(ids)) if ids else ():
             tokens = tuple(self.tokenizer.framed(ids[some]))
             windows.append(Window(text, EncodedText(tokens, len(tokens)), tuple(spans[some]), continues[some]))
-            if some.stop >= len(ids):
-                break
         return windows
 
-    def _windowed(
-        self, overlap: int, max_windows: int | None, aggregation: Aggregation, *, truncate: bool
-    ) -> tuple[TextLimit, int]:
-        """Return the limit of texts that are read in windows, and the tokens from one to the next."""
-        longest, added = self.config.limits.max_tokens, self._limit.added_tokens
-        step = longest - added - overlap
-        if step < 1:
-            raise QueryError(f"overlap must be from 0 to {longest - added - 1}, not {overlap}")
+    def _windowing(self, overlap: int, aggregation: Aggregation, *, truncate: bool) -> Windowing:
+        """Return how texts are read in windows with an overlap; raises `QueryError` for other parameters that do not
+        fit."""
+        found = Windowing.of(self._limit, overlap)
         if aggregation == "none":
             raise QueryError("an overlap needs an aggregation: tokens of two windows would be returned twice")
         if truncate:
             raise QueryError("give either overlap or truncate: with an overlap, texts are read to their end")
-        count = _MOST_TOKENS // longest
-        count = max(1, count if max_windows is None else min(count, max_windows))
-        return TextLimit(longest + (count - 1) * step, added, " with this overlap"), step
+        return found
 
     def _continues(self, text: str, ids: Sequence[int], spans: Sequence[Span]) -> tuple[bool, ...]:
         """Return whether each token continues the word of the one before it."""

@@ -54,7 +54,8 @@ def in_precision(vector: Array, precision: Precision) -> Array:
             return vector
         case "float16":
             most = float(np.finfo(np.float16).max)
-            return np.clip(vector, -most, most).astype(np.float16)
+            halves: Array = np.clip(vector, -most, most).astype(np.float16)
+            return halves
         case "int8":
             return np.clip(np.rint(vector * _SCALE), -_SCALE, _SCALE).astype(np.int8)
     packed = np.packbits(vector > 0)

@@ -18,6 +18,7 @@ from models.errors import QueryError
 from models.text.limits import Keep, TextLimit, ends, head
 from models.text.padding import padded
 from models.text.tokenization import EncoderTokenizer
+from models.text.windows import Windowing, tokens_before
 
 __all__ = ["EncodedText", "EncoderTexts", "Pairs", "TokenPair", "computed_by_length", "encoder_inputs"]
 
@@ -89,6 +90,29 @@ class EncoderTexts:
             tokens = tuple(self.tokenizer.framed(self.limit.tokens(ids, kept)))
             found.append(EncodedText(tokens, len(tokens), self.limit.left_out(text, ids)))
         return found
+
+    def windowed(self, texts: Sequence[str], overlap: int | None, *, prompt: str = "") -> list[tuple[EncodedText, ...]]:
+        """Return the tokens of the windows of each text, which share `overlap` tokens: special tokens, those of
+        `prompt`, and the window's own. A text that is not too long has one window.
+
+        Raises `QueryError` for an overlap that is too large, and `TextTooLongError` for a text of too many windows.
+        """
+        limit = Windowing.of(self.limit, overlap).limit_of(self.limit)
+        given = [limit.characters(prompt + text, None) for text in texts]
+        if not prompt:
+            return [self._windows(ids, 0, overlap) for ids in self.tokenizer.encode_several(given)]
+        return [
+            self._windows(ids, tokens_before(spans, len(prompt)), overlap)
+            for ids, spans in self.tokenizer.encode_with_spans(given)
+        ]
+
+    def _windows(self, ids: Sequence[int], before: int, overlap: int | None) -> tuple[EncodedText, ...]:
+        """Return the windows of a text, each after the `before` first tokens."""
+        limit = replace(self.limit, added_tokens=self.limit.added_tokens + before)
+        windowing = Windowing.of(limit, overlap)
+        start, rest = ids[:before], windowing.limit_of(limit).tokens(ids[before:], None)
+        windows = [tuple(self.tokenizer.framed([*start, *rest[some]])) for some in windowing.slices(len(rest))]
+        return tuple(EncodedText(tokens, len(tokens)) for tokens in windows)
 
     def paired(self, pairs: Sequence[tuple[str, str]], *, truncate: bool) -> list[EncodedText]:
         """Return the tokens of each pair; `truncate` shortens the longer text at its end, or both, as transformers does

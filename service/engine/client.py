@@ -181,7 +181,10 @@ class Engine:
         items = None
         if operation.result_items is not None:
             items = len(inputs) * operation.result_items(begun.served.model, params)
-            await begun.reserve(items)
+            if operation.counts_parts is not None and operation.counts_parts(params):
+                items = None
+            else:
+                await begun.reserve(items)
         query, several, model, most = operation.query, operation.queries, begun.model, self.settings.max_queue_items
         queries = await begun.prepare(
             function,

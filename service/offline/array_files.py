@@ -183,9 +183,10 @@ class ParquetRows:
 
         self._arrow, self._asked = pyarrow, asked
         self._array = asked.operation.array
-        self._dimensions, self._dtype = (
-            (0, np.dtype("f4")) if self._array is None else self._array.form(model, asked.params)
-        )
+        form: tuple[int, np.dtype[Any]] = (0, np.dtype("f4"))
+        if self._array is not None:
+            form = self._array.form(model, asked.params)
+        self._dimensions, self._dtype = form
         types = {name: _type(pyarrow, annotation) for name, annotation in _fields(asked).items()}
         if self._array is not None:
             types[self._array.field] = pyarrow.list_(pyarrow.from_numpy_dtype(self._dtype), self._dimensions)

@@ -127,6 +127,17 @@ def test_the_precision_is_the_type_of_the_numbers(tmp_path, options, embedder, p
         assert np.load(tmp_path / "wrong.npy").any(1).tolist() == [True, False]
 
 
+def test_long_texts_are_read_in_windows(tmp_path, options, embedder):
+    asked = Asked.of(EMBED, {"windows": "mean", "overlap": 3})
+    assert run_texts(asked, ["one", TOO_LONG], options, FileOptions(output=tmp_path / "out.parquet")) == 0
+    table = parquet.read_table(tmp_path / "out.parquet")
+    counts = table.column("windows").to_pylist()
+    assert counts[0] == 1 < counts[1]
+    assert run_texts(asked, ["one", TOO_LONG], options, FileOptions(output=tmp_path / "out.npy")) == 0
+    expected = embedder.embed(["one", TOO_LONG], windows="mean", overlap=3)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-6)
+
+
 def test_parquet_of_other_operations(tmp_path, capsys):
     files = FileOptions(output=tmp_path / "out.parquet")
     texts = ["play some music", "book a table for two"]

@@ -78,6 +78,55 @@ def test_embed_has_the_numbers_of_the_precision(
         assert "precision" in answer(client, "/v1/embed", {"text": "a", **wrong}, 422)["detail"]
 
 
+LONG = " ".join(f"{word} {number}" for number, word in enumerate(["one", "two", "parcel", "order"] * 12))
+
+
+@pytest.mark.parametrize("windows", ["mean", "max"])
+def test_long_texts_are_read_in_windows(windows: str, client: TestClient, model: Callable[[str], Any]) -> None:
+    chosen: dict[str, Any] = {"windows": windows, "overlap": 4}
+    vectors = model("vectors").embed([TEXTS[0], LONG], prompt="query", **chosen)
+    found = answer(client, "/v1/embed", {"text": [TEXTS[0], LONG], "prompt": "query", **chosen})["results"]
+    np.testing.assert_allclose([each["embedding"] for each in found], vectors, atol=1e-6)
+    (query,) = model("vectors").queries_of([LONG], prompt="query", **chosen)
+    assert [each["windows"] for each in found] == [1, len(query.parts())]
+    assert "windows" not in answer(client, "/v1/embed", {"text": TEXTS[0]})["results"][0]
+    (number,) = answer(client, "/v1/regress", {"text": LONG, **chosen})["results"]
+    (expected,) = model("ranks").regress([LONG], **chosen)
+    assert number["value"] == pytest.approx(expected.value, abs=1e-5)
+    assert number["windows"] == expected.windows > 1
+    (classified,) = answer(client, "/v1/classify", {"text": LONG, "model": "follows", **chosen})["results"]
+    (wanted,) = model("follows").classify([LONG], **chosen)
+    assert [each["label"] for each in classified["labels"]] == [each.label for each in wanted.labels]
+    assert classified["labels"][0]["probability"] == pytest.approx(wanted.labels[0].probability, abs=1e-6)
+    assert classified["windows"] == wanted.windows > 1
+
+
+def test_windows_that_are_refused(client: TestClient) -> None:
+    for path in ("/v1/embed", "/v1/regress", "/v1/classify"):
+        for body, message in (
+            ({"overlap": 4}, "an overlap needs windows"),
+            ({"windows": "mean", "truncate": True}, "give either windows or truncate"),
+            ({"windows": "mean", "overlap": 1000}, "overlap must be from 0 to"),
+        ):
+            given = {"text": "a", **body, **({"model": "follows"} if path == "/v1/classify" else {})}
+            assert message in answer(client, path, given, 422)["detail"]
+    pair = {"text": "a", "text_pair": "b", "windows": "max"}
+    assert "not for pairs" in answer(client, "/v1/regress", pair, 422)["detail"]
+    assert "not for pairs" in answer(client, "/v1/classify", {**pair, "model": "follows"}, 422)["detail"]
+    assert client.post("/v1/embed", json={"text": "a", "windows": "median"}).status_code == 422
+
+
+def test_a_text_takes_as_many_places_of_the_queue_as_it_has_windows(bundles: Path) -> None:
+    settings = Settings(threads=1, model_dirs=(bundles,), max_queue_items=4)
+    with TestClient(create_app(settings)) as client:
+        wait_until(lambda: client.get("/readyz").status_code == 200)
+        body = {"text": LONG, "windows": "mean", "overlap": 0}
+        refused = client.post("/v1/embed", json=body)
+        assert refused.status_code in (413, 429), refused.text
+        (short,) = answer(client, "/v1/embed", {**body, "text": LONG[:120]})["results"]
+        assert 1 < short["windows"] <= 4
+
+
 def test_rerank_and_regress_give_numbers(client: TestClient, model: Callable[[str], Any]) -> None:
     expected = model("ranks").rerank(TEXTS[0], TEXTS)
     found = answer(client, "/v1/rerank", {"query": TEXTS[0], "text": TEXTS})["results"]
