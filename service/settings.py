@@ -48,6 +48,10 @@ _SERVICE_LINK = re.compile(r"tcp://[0-9a-fA-F.:\[\]]+:[0-9]{1,5}")
 _DEVICE = "(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)"
 
 
+_DOCUMENTS = ("sqlalchemy", "python_multipart")
+"""Packages without which there are no jobs."""
+
+
 class Settings(BaseSettings):
     """Settings of the service. Flags take precedence over the environment, the environment over the defaults."""
 
@@ -157,6 +161,21 @@ class Settings(BaseSettings):
     these paths do not exist."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
     """Larger request bodies are refused with 413 before they are read to the end."""
+    jobs_database: str | None = None
+    """Database of documents that are translated in the background: sqlite:///PATH, or postgresql://... Several
+    processes can share it. It holds the documents and their translations. Without it the paths of documents do not
+    exist. Needs pip install 'softserve[documents]'."""
+    max_document_bytes: Annotated[int, Field(ge=1, le=1 << 28)] = 16 << 20
+    """Larger documents are refused with 413 before they are read to the end."""
+    max_documents: Annotated[int, Field(ge=1)] = 20
+    """Documents of one API key that are not translated yet; more are refused with 429. Without --api-keys those of all
+    clients."""
+    max_documents_mb: Annotated[int, Field(ge=1)] = 1024
+    """Megabytes of all documents and translations in the database; more are refused with 429."""
+    document_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 24.0
+    """Hours after which a document and its translation are deleted."""
+    document_lease_seconds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 30.0
+    """Seconds without a heartbeat of the process that translates a document after which another one goes on with it."""
     limit_connections: Annotated[int, Field(ge=1)] = 1000
     """Open connections of one process. Beyond it the one that has been idle for longest is closed for a new one; where
     all have a request in progress, 503 is the answer to all but probes and /metrics, for which 32 more are kept."""
@@ -221,6 +240,13 @@ class Settings(BaseSettings):
         for name in EXTRAS.intersection(protocol_names(value)):
             if find_spec(name) is None:
                 raise ValueError(f"the protocol {name} needs pip install 'softserve[{name}]'")
+        return value
+
+    @field_validator("jobs_database")
+    @classmethod
+    def _jobs_can_be_stored(cls, value: str | None) -> str | None:
+        if value is not None and (missing := [name for name in _DOCUMENTS if find_spec(name) is None]):
+            raise ValueError(f"documents need {missing[0]}: pip install 'softserve[documents]'")
         return value
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from service.engine.started import Started, in_time
 from service.http.access_log import AccessLog
 from service.http.accounts import account_of
 from service.http.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
-from service.http.routes import endpoint_of
+from service.http.routes import endpoint_of, route_path
 from service.observability.metrics import Metrics
 
 __all__ = ["DRAINING", "RequestMiddleware"]
@@ -50,8 +50,11 @@ class RequestMiddleware:
         max_body_bytes: int,
         body_timeout: float = _BODY_TIMEOUT,
         access_log: AccessLog | None = None,
+        body_limits: Mapping[str, int] | None = None,
     ) -> None:
+        """`body_limits` are the largest bodies of paths that have another limit than `max_body_bytes`."""
         self._app = app
+        self._body_limits = body_limits or {}
         self._metrics = metrics
         self._max_body_bytes = max_body_bytes
         self._body_timeout = body_timeout
@@ -65,7 +68,10 @@ class RequestMiddleware:
         request_id = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         scope.pop("route", None)  # of an application that this one is mounted in
-        body = _Body(receive, headers, self._max_body_bytes, self._body_timeout)
+        limit = self._max_body_bytes
+        if self._body_limits:
+            limit = self._body_limits.get(route_path(scope), limit)
+        body = _Body(receive, headers, limit, self._body_timeout)
         status, sending = 500, 0.0
 
         async def send_with_id(message: Message) -> None:

@@ -19,12 +19,14 @@ from service.engine.watching import DirectoryWatcher
 from service.http import admin, health, models
 from service.http.access_log import AccessLog
 from service.http.auth import AuthMiddleware, Guard, KeyRing, administrators_only, read_keys
+from service.http.documents import UPLOAD_PATHS, jobs_of, upload_limit
 from service.http.endpoint import ENDPOINTS
 from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.http.head import HeadMiddleware
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
 from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
+from service.http.v1 import documents
 from service.observability.exposition import Exposition
 from service.observability.loop_lag import measure_loop_lag
 from service.observability.metrics import Metrics
@@ -61,6 +63,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.settings, app.state.metrics, app.state.served_models = settings, metrics, served_models
     app.state.resources = resources
     app.state.engine = Engine(settings, metrics, served_models, resources)
+    app.state.jobs = jobs_of(settings, app.state.engine)
     app.state.heap_trimmer = served_models.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
@@ -70,6 +73,8 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     setattr(app.state, ERROR_FORMS, error_forms(protocols))
     app.state.protocols = protocols
     routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
+    if app.state.jobs is not None and NATIVE in names:
+        routers.append(documents.router)
     app.add_middleware(HeadMiddleware)
     app.add_middleware(RelativeRedirects)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
@@ -87,6 +92,7 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
         max_body_bytes=settings.max_body_bytes,
         body_timeout=settings.body_timeout,
         access_log=AccessLog() if settings.access_log else None,
+        body_limits=None if app.state.jobs is None else dict.fromkeys(UPLOAD_PATHS, upload_limit(settings)),
     )
     if settings.cors_origins:
         origins = [origin.strip() for origin in settings.cors_origins.split(",")]
@@ -121,6 +127,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         running.add_done_callback(_log_failure)
         try:
             async with contextlib.AsyncExitStack() as servers:
+                if app.state.jobs is not None:
+                    await servers.enter_async_context(app.state.jobs.run())
                 for protocol in app.state.protocols:
                     await servers.enter_async_context(protocol.run(app))
                 yield

@@ -1,0 +1,109 @@
+"""The database of jobs: leases, limits, secrets, expiry."""
+
+import pytest
+
+from service.jobs.database import DatabaseError, JobDatabase, NewJob, TooManyJobs
+
+
+def opened(path, *, per_owner=2, max_bytes=1000, lifetime=60.0, lease_seconds=30.0):
+    return JobDatabase(
+        f"sqlite:///{path}", per_owner=per_owner, max_bytes=max_bytes, lifetime=lifetime, lease_seconds=lease_seconds
+    )
+
+
+def new(owner="", content=b"text"):
+    options = {"params": {}, "document": {}}
+    return NewJob(owner=owner, form="txt", model="de-en:4", operation="translate", options=options, content=content)
+
+
+def test_a_job_is_computed_by_one_process(tmp_path):
+    first, second = opened(tmp_path / "jobs.db"), opened(tmp_path / "jobs.db")
+    job, secret = first.add(new())
+    held = first.claim()
+    assert (held.job.id, held.content, held.results) == (job.id, b"text", {})
+    assert second.claim() is None
+    assert not second.store(job.id, {0: "stolen"}, 4, 0)
+    assert first.store(job.id, {0: "done"}, 4, 0)
+    assert first.finish(job.id, b"result")
+    assert second.result(job.id) == b"result"
+    assert second.find(job.id, secret, "").state == "done"
+    assert second.claim() is None
+
+
+def test_an_abandoned_job_goes_on_after_its_results(tmp_path):
+    first, second = opened(tmp_path / "jobs.db", lease_seconds=0.0), opened(tmp_path / "jobs.db")
+    job, _ = first.add(new())
+    first.claim()
+    first.renew(job.id, characters=8)
+    first.store(job.id, {0: "one", 1: None}, 4, 1)
+    held = second.claim()
+    assert (held.results, held.job.failed, held.job.percent) == ({0: "one", 1: None}, 1, 50.0)
+    assert not first.store(job.id, {2: "late"}, 1, 0)
+    assert not first.renew(job.id)
+
+
+def test_a_job_that_was_given_back_is_taken_at_once(tmp_path):
+    first, second = opened(tmp_path / "jobs.db"), opened(tmp_path / "jobs.db")
+    first.add(new())
+    first.release(first.claim().job.id)
+    assert second.claim() is not None
+
+
+def test_a_document_that_ends_every_process_is_given_up(tmp_path):
+    database = opened(tmp_path / "jobs.db", lease_seconds=0.0)
+    job, secret = database.add(new())
+    for _ in range(3):
+        assert database.claim() is not None
+    assert database.claim() is None
+    found = database.find(job.id, secret, "")
+    assert (found.state, "ended several times" in found.error) == ("error", True)
+
+
+def test_a_deleted_job_cannot_be_stored(tmp_path):
+    database = opened(tmp_path / "jobs.db")
+    job, secret = database.add(new())
+    database.claim()
+    database.delete(job.id)
+    assert database.find(job.id, secret, "") is None
+    assert not database.store(job.id, {0: "x"}, 1, 0)
+    assert not database.finish(job.id, b"x")
+    assert database.result(job.id) is None
+
+
+def test_a_job_is_found_by_its_secret_and_its_owner(tmp_path):
+    database = opened(tmp_path / "jobs.db")
+    job, secret = database.add(new("user 0"))
+    assert database.find(job.id, secret, "user 0").id == job.id
+    for identifier, key, owner in [(job.id, secret, "user 1"), (job.id, "x", "user 0"), ("x", secret, "user 0")]:
+        assert database.find(identifier, key, owner) is None
+
+
+def test_jobs_and_bytes_are_limited(tmp_path):
+    database = opened(tmp_path / "jobs.db")
+    database.add(new("a"))
+    database.add(new("a"))
+    with pytest.raises(TooManyJobs, match="the limit is 2"):
+        database.add(new("a"))
+    with pytest.raises(TooManyJobs, match="bytes"):
+        database.add(new("b", bytes(600)))
+    database.add(new("b"))
+
+
+def test_jobs_expire(tmp_path):
+    database = opened(tmp_path / "jobs.db", lifetime=-1.0)
+    job, secret = database.add(new())
+    assert database.claim() is None
+    assert database.find(job.id, secret, "") is None
+    database.remove_expired()
+    database.delete(job.id)
+
+
+def test_the_file_is_its_owners_alone(tmp_path):
+    opened(tmp_path / "jobs.db")
+    assert (tmp_path / "jobs.db").stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("url", ["mysql://x", "nonsense", "sqlite://", "sqlite:////nowhere/at/all/jobs.db"])
+def test_a_database_that_cannot_be_opened_is_an_error(url):
+    with pytest.raises(DatabaseError, match="--jobs-database"):
+        JobDatabase(url, per_owner=1, max_bytes=1, lifetime=1.0, lease_seconds=1.0)
