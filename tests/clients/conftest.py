@@ -22,6 +22,10 @@ def served(log, *arguments):
         process.end()
 
 
+def _jobs(directory):
+    return "--jobs-database", f"sqlite:///{directory / 'jobs.db'}"
+
+
 @pytest.fixture(scope="session")
 def address(tmp_path_factory):
     """A server that needs no key."""
@@ -33,4 +37,4 @@ def closed(tmp_path_factory):
     """A server that needs `KEY`."""
     directory = tmp_path_factory.mktemp("closed")
     (directory / "keys.txt").write_text(KEY)
-    yield from served(directory / "log.txt", "--api-keys", directory / "keys.txt")
+    yield from served(directory / "log.txt", "--api-keys", directory / "keys.txt", *_jobs(directory))

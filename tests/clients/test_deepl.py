@@ -105,3 +105,19 @@ def test_its_command_line(closed, translation):
         [*command, "text", "--to", "EN-US", TEXT], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout.strip() == translation
+
+
+def test_a_document_is_translated(translator, tmp_path):
+    (tmp_path / "a.html").write_text("<p>Guten <b>Morgen</b>!</p>")
+    status = translator.translate_document_from_filepath(tmp_path / "a.html", tmp_path / "b.html", target_lang="EN-US")
+    assert (status.done, status.billed_characters) == (True, len("Guten <b>Morgen</b>!"))
+    assert (tmp_path / "b.html").read_text() == "<p>Good <b>morning</b>!</p>"
+
+
+def test_a_document_that_cannot_be_read_is_an_error(translator, tmp_path):
+    (tmp_path / "a.docx").write_bytes(b"no archive")
+    with pytest.raises(deepl.DocumentTranslationException, match="not a zip file"):
+        translator.translate_document_from_filepath(tmp_path / "a.docx", tmp_path / "b.docx", target_lang="EN-US")
+    (tmp_path / "a.pdf").write_bytes(b"x")
+    with pytest.raises(deepl.DeepLException, match="no format"):
+        translator.translate_document_from_filepath(tmp_path / "a.pdf", tmp_path / "b.pdf", target_lang="EN-US")

@@ -1,22 +1,30 @@
-"""DeepL's API, version 2 (client: `deepl`, with `server_url`): texts, languages and usage."""
+"""DeepL's API, version 2 (client: `deepl`, with `server_url`): texts, documents, languages and usage."""
 
 from collections import Counter
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter, Request, Response
-from pydantic import BeforeValidator, Field
+from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from starlette.responses import JSONResponse
 
 from models import QueryError
+from models.documents import format_of
+from models.operations.translation import TranslateParams
+from models.operations.validation import errors_of
 from models.tasks.translation import Translation
 from models.text.markup import MAX_NAMES, PLAIN, Markup
 from service.http.auth import tenant_of
+from service.http.documents import documents_of, file_response, find_job, rewriting_operation, submit, uploaded
 from service.http.errors import Failure
 from service.http.requests import Texts
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, language_pairs, translated
+
+if TYPE_CHECKING:
+    from service.jobs.database import Job
 
 __all__ = ["PROTOCOL"]
 
@@ -129,6 +137,69 @@ async def usage(request: Request) -> Response:
     return await json_response(request, lambda: {"character_count": count, "character_limit": _UNLIMITED})
 
 
+class DocumentFields(Fields):
+    target_lang: str
+    source_lang: str | None = None
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    output_format: str | None = None
+    glossary_id: object = None
+    glossary_ids: object = None
+    style_id: object = None
+    custom_instructions: object = None
+    translation_memory_id: object = None
+    translation_memory_ids: object = None
+
+
+class DocumentKey(Fields):
+    document_key: str = ""
+
+
+async def upload_document(request: Request) -> Response:
+    """Answer `POST /v2/document`: a form with the field `file`."""
+    jobs = documents_of(request)
+    async with uploaded(request, jobs) as upload:
+        try:
+            fields = DocumentFields.model_validate(dict(upload.fields))
+        except ValidationError as error:
+            raise RequestValidationError(errors_of(error, "body")) from None
+        if refused := [name for name in _REFUSED if getattr(fields, name)]:
+            raise QueryError(f"{refused[0]} is not supported")
+        if fields.output_format and format_of(fields.output_format).name != format_of(upload.name).name:
+            raise QueryError("output_format: a document is written in its own format")
+        pair = find_pair(request, fields.source_lang or None, fields.target_lang)
+        params = TranslateParams(target_language=pair.target)
+        job, key = await submit(request, jobs, upload, model=pair.model, operation=rewriting_operation(), params=params)
+    return await json_response(request, lambda: {"document_id": job.id, "document_key": key})
+
+
+async def document_status(request: Request) -> Response:
+    """Answer `POST /v2/document/{document_id}`."""
+    job = await _document(request)
+    content: dict[str, object] = {"document_id": job.id, "status": job.state}
+    if job.state == "translating" and job.seconds_left is not None:
+        content["seconds_remaining"] = max(1, round(job.seconds_left))
+    if job.state == "done":
+        content["billed_characters"] = job.characters or 0
+    if job.error is not None:
+        content["error_message"] = job.error
+    return await json_response(request, lambda: content)
+
+
+async def document_result(request: Request) -> Response:
+    """Answer `POST /v2/document/{document_id}/result`."""
+    job = await _document(request)
+    if job.state == "error":
+        raise QueryError(job.error or "the document was not translated")
+    if job.state != "done":
+        raise HTTPException(503, "the document is not translated yet", {"Retry-After": "5"})
+    return await file_response(documents_of(request), job)
+
+
+async def _document(request: Request) -> "Job":
+    fields = await read_fields(request, DocumentKey)
+    return await find_job(request, documents_of(request), request.path_params["identifier"], fields.document_key)
+
+
 def _error(failure: Failure) -> Response:
     status = _STATUSES.get(failure.status, failure.status)
     return JSONResponse({"message": failure.detail, "detail": ""}, status, failure.headers)
@@ -137,5 +208,10 @@ def _error(failure: Failure) -> Response:
 router.add_route("/v2/translate", translate, methods=["POST"])
 router.add_route("/v2/languages", languages, methods=["GET"])
 router.add_route("/v2/usage", usage, methods=["GET"])
+router.add_route("/v2/document", upload_document, methods=["POST"])
+router.add_route("/v2/document/{identifier}", document_status, methods=["POST"])
+router.add_route("/v2/document/{identifier}/result", document_result, methods=["POST"])
 
-PROTOCOL = Protocol(router=router, prefixes=("/v2/translate", "/v2/languages", "/v2/usage"), error=_error)
+PROTOCOL = Protocol(
+    router=router, prefixes=("/v2/translate", "/v2/languages", "/v2/usage", "/v2/document"), error=_error
+)
