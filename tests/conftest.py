@@ -67,6 +67,7 @@ _SLOW = (
     "training/importing/test_bundle.py",
     "training/importing/test_module.py",
     "training/importing/test_marian.py",
+    "training/importing/test_multilingual.py",
     "service/engine/test_loading.py",
     "service/hostile/test_bundles.py",
     "service/engine/test_trial.py",

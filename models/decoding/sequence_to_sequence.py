@@ -73,7 +73,8 @@ class Decoder:
     ) -> None:
         """`utf8` are the bytes of the output's tokens, where these are not whole characters.
 
-        `attention` says whether the graph `step` has the output `attention`, `slot_positions` whether it has that input.
+        `attention` says whether the graph `step` has the output `attention`, `slot_positions` whether it has the input
+        of that name.
         """
         self._backend, self._footprint, self._tokens, self._reuse_slots = backend, footprint, tokens, reuse_slots
         self._utf8, self._slot_positions = utf8, slot_positions

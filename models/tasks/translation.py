@@ -609,16 +609,17 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """Translate each text; `beam_size` 1 is greedy search.
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of those of a model with
-        several, its default otherwise; `source_language` the one of a text, which is detected otherwise. With `join_lines`, sentences may go on in the next line, and line
-        breaks within them become spaces. With `alignment`, translations have links between words, with `confidences`
-        the confidence in each sentence and word. Each translation has the parts of `protection` byte for byte and
-        exactly once, but for numbers that are localized. `markup` says in which format the texts are; their
-        translations have it too, with the tags of the text. A sentence with terms of the `glossary` is translated by
-        what that says, with at least 4 hypotheses; translations say which terms they use.
+        several, its default otherwise; `source_language` the one of a text, which is detected otherwise. With
+        `join_lines`, sentences may go on in the next line, and line breaks within them become spaces. With `alignment`,
+        translations have links between words, with `confidences` the confidence in each sentence and word. Each
+        translation has the parts of `protection` byte for byte and exactly once, but for numbers that are localized.
+        `markup` says in which format the texts are; their translations have it too, with the tags of the text. A
+        sentence with terms of the `glossary` is translated by what that says, with at least 4 hypotheses; translations
+        say which terms they use.
 
-        Raises `QueryError` for options out of range, for samples or a sparse mask with a glossary, for an alignment by a model without `alignment` in its manifest,
-        for alignment or confidences of a text with markup, and for markup that cannot be read, and its
-        `TextTooLongError`.
+        Raises `QueryError` for options out of range, for samples or a sparse mask with a glossary, for an alignment by a
+        model without `alignment` in its manifest, for alignment or confidences of a text with markup, and for markup
+        that cannot be read, and its `TextTooLongError`.
         """
         queries = [
             self.query(
@@ -1030,7 +1031,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """Return the links between the words of a sentence and of its translation.
 
         `length` is the number of tokens that the encoder read, the end not included, `prefix` that of the tokens before
-        the sentence, and `text` that of the hypothesis, which has its attention. Raises `ValueError` for a model without `alignment`.
+        the sentence, and `text` that of the hypothesis, which has its attention. Raises `ValueError` for a model
+        without `alignment`.
         """
         heads, attention = self.config.alignment, hypothesis.attention
         if heads is None or attention is None:

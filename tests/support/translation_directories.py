@@ -105,7 +105,7 @@ def _write_multilingual(family: Family, directory: Path, seed: int, settings: Ma
         if family == "nllb":
             written = directory / "written.spm"
             written.write_bytes(proto.SerializeToString())
-            merges = SentencePieceModel.read(written, merges=True)._merges()  # noqa: SLF001
+            merges = SentencePieceModel.read(written, merges=True)._merges()
             written.unlink()
             ids = {piece: token for token, piece in enumerate([*_SPECIAL, *(piece for piece, _ in normal)])}
             tokenizer = transformers.NllbTokenizer(vocab=ids, merges=merges, src_lang="eng_Latn")
@@ -163,6 +163,10 @@ def _randomize(model: Any) -> None:
         else:
             attends = any(part in name for part in ("q_proj", "k_proj", ".q.", ".k."))
             factor = 1.0 if deep or not attends else 2.0
+            if not deep and name.endswith(("out_proj.weight", "fc2.weight", ".o.weight", ".wo.weight")):
+                factor = 4.0  # otherwise the word vector of the last token outweighs the rest
+            if not deep and name == "model.shared.weight":
+                factor = 0.3  # for the same reason
             if name.endswith((".q.weight", ".k.weight")):  # scores of T5 are not scaled
                 factor *= weight.shape[0] ** -0.25
             weight.normal_(0.0, factor * weight.shape[1] ** -0.5)

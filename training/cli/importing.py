@@ -37,9 +37,9 @@ def import_model(
 
     Imported are encoders of transformers with classes (of texts, of pairs, and of tokens), with one number (rerankers,
     regression), and of sentence-transformers (embeddings); causal language models; and translation models, which are
-    MarianMT (opus-mt), M2M100, NLLB, mBART-50, T5 and mT5: with weights in safetensors or pytorch_model.bin. ONNX files may be classifiers of texts or tokens,
-    rerankers, and models of regression or of embeddings; they need a tokenizer.json in their directory. No code of a
-    directory is run.
+    MarianMT (opus-mt), M2M100, NLLB, mBART-50, T5 and mT5: with weights in safetensors or pytorch_model.bin. ONNX
+    files may be classifiers of texts or tokens, rerankers, and models of regression or of embeddings; they need a
+    tokenizer.json in their directory. No code of a directory is run.
 
     Args:
         source: Directory, ONNX file, or hf:owner/name@revision to download from the Hugging Face Hub.

@@ -71,9 +71,8 @@ _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining")
 _INSTEAD = {
     "ForCausalLM": _OF_CAUSAL_MODELS,
     "LMHeadModel": _OF_CAUSAL_MODELS,
-    "ForConditionalGeneration": "it generates texts; of such models MarianMTModel, M2M100ForConditionalGeneration (NLLB "
-    "too), MBartForConditionalGeneration, T5ForConditionalGeneration and MT5ForConditionalGeneration can be imported, to "
-    "translate",
+    "ForConditionalGeneration": "it generates texts; of such models MarianMTModel, and M2M100 (NLLB too), MBart, T5 "
+    "and MT5 ForConditionalGeneration can be imported, to translate",
     "ForQuestionAnswering": "it marks answers in a text, which no operation does; import an encoder or a classifier",
     "ForMultipleChoice": "it chooses between texts, which no operation does; import an encoder or a classifier",
 }

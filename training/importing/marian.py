@@ -54,14 +54,16 @@ class MarianImporter(TranslationImporter):
         said = source.json("tokenizer_config.json", optional=True)
         self.separate = said.get("separate_vocabs") is True
         """Whether source and target have vocabularies of their own."""
-        self.pieces = read_vocabulary(source, "vocab.json", self.settings.vocab_size)
+        self.source_vocabulary = read_vocabulary(source, "vocab.json", self.settings.vocab_size)
         self.target_vocabulary = (
-            read_vocabulary(source, "target_vocab.json", self.settings.target_size) if self.separate else self.pieces
+            read_vocabulary(source, "target_vocab.json", self.settings.target_size)
+            if self.separate
+            else self.source_vocabulary
         )
         self._pieces = SentencePieceModel.read(source.file("source.spm"))
         self._target_pieces = SentencePieceModel.read(source.file("target.spm")) if self.separate else self._pieces
         pair = _language_pair(options.languages, said, source.name)
-        self.languages = _languages(*pair, self.pieces)
+        self.languages = _languages(*pair, self.source_vocabulary)
         self.special_tokens = self._special_tokens()
         self.sizes = self._sizes()
         self.never_generated = self.settings.never_generated
@@ -83,9 +85,9 @@ class MarianImporter(TranslationImporter):
 
     def _special_tokens(self) -> SpecialTokens:
         settings, end = self.settings, self.settings.eos_token_id
-        if not self.pieces["</s>"] == self.target_vocabulary["</s>"] == end:
+        if not self.source_vocabulary["</s>"] == self.target_vocabulary["</s>"] == end:
             raise ImportRefused(f"</s> is not token {end}, the eos_token_id of config.json, in every vocabulary")
-        return SpecialTokens(unknown=self.pieces["<unk>"], end=end, start=settings.decoder_start_token_id)
+        return SpecialTokens(unknown=self.source_vocabulary["<unk>"], end=end, start=settings.decoder_start_token_id)
 
     def read_model(self) -> TranslationModel:
         return read_marian(self.source, self.settings)
@@ -100,7 +102,7 @@ class MarianImporter(TranslationImporter):
 
     def files(self) -> dict[str, Callable[[Path], object]]:
         """Return the files besides the graphs, by name: a function that writes each."""
-        tokenizers = {TOKENIZER: self._pieces.tokenizer(self.pieces, self.settings.vocab_size)}
+        tokenizers = {TOKENIZER: self._pieces.tokenizer(self.source_vocabulary, self.settings.vocab_size)}
         if self.separate:
             target = self._target_pieces.tokenizer(self.target_vocabulary, self.settings.target_size)
             tokenizers[TARGET_TOKENIZER] = target

@@ -2,8 +2,8 @@
 
 A source begins with the token of its language, an output, after the start token, with that of the target language.
 
-A directory has `config.json`, `model.safetensors` and a tokenizer: `vocab.json` and `sentencepiece.bpe.model` of M2M100,
-`tokenizer.json` or `sentencepiece.bpe.model` of NLLB and mBART.
+A directory has `config.json`, `model.safetensors` and a tokenizer: `vocab.json` and `sentencepiece.bpe.model` of
+M2M100, `tokenizer.json` or `sentencepiece.bpe.model` of NLLB and mBART.
 """
 
 import json
@@ -45,7 +45,9 @@ class MultilingualImporter(TranslationImporter):
         self.settings = settings = MultilingualSettings.parse({**source.config, "bad_words_ids": words})
         self._said = source.json("tokenizer_config.json", optional=True)
         if self._said.get("legacy_behaviour") is True:
-            raise ImportRefused("tokenizer_config.json: legacy_behaviour, language tokens after a source, is not supported")
+            raise ImportRefused(
+                "tokenizer_config.json: legacy_behaviour, language tokens after a source, is not supported"
+            )
         self._has_pieces = source.has(_VOCABULARY) and source.has(_PIECES)
         """Whether the tokenizer is that of M2M100: a SentencePiece model, and ids in another file."""
         self.reference = ("transformers", "sentencepiece") if self._has_pieces else ("transformers",)
@@ -92,7 +94,9 @@ class MultilingualImporter(TranslationImporter):
         """Return the tokens of the languages by code; raises `ImportRefused` where there are none."""
         found = dict(self._tokenizer.lang_code_to_id) if self._has_pieces else language_tokens(self._tokenizer)
         if not found or max(found.values()) >= self.settings.vocab_size:
-            raise ImportRefused(f"the tokenizer has no tokens of languages below {self.settings.vocab_size}, vocab_size")
+            raise ImportRefused(
+                f"the tokenizer has no tokens of languages below {self.settings.vocab_size}, vocab_size"
+            )
         return found
 
     def read_model(self) -> TranslationModel:

@@ -1,8 +1,8 @@
 """The weights of M2M100, NLLB and mBART models, in the project's own Transformer.
 
-Norms stand before the sublayers and at the end of encoder and decoder. Positions of M2M100 and NLLB are sinusoidal, those
-of mBART are learned for each side, whose embeddings are normalized. One matrix holds the word vectors of all languages
-and the output layer.
+Norms stand before the sublayers and at the end of encoder and decoder. Positions of M2M100 and NLLB are sinusoidal,
+those of mBART are learned for each side, whose embeddings are normalized. One matrix holds the word vectors of all
+languages and the output layer.
 
 Shapes: `V` tokens, `d` hidden size.
 """

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
-from tokenizers.models import BPE as BytePairs
+from tokenizers import Tokenizer, models
 from tokenizers.models import Unigram
 
 from models.text.sentence_pieces import HIDDEN, SPECIAL, SentencePieceTokenizer
@@ -90,7 +89,7 @@ class SentencePieceModel:
             return Tokenizer(Unigram(entries, vocabulary["<unk>"], byte_fallback=False))
         ids = {piece: token for token, (piece, _) in enumerate(entries)}
         unknown = f"{SPECIAL}<unk>"
-        return Tokenizer(BytePairs(ids, self._merges(), unk_token=unknown, fuse_unk=True, ignore_merges=False))
+        return Tokenizer(models.BPE(ids, self._merges(), unk_token=unknown, fuse_unk=True, ignore_merges=False))
 
     def _merges(self) -> list[tuple[str, str]]:
         """Return the pairs of pieces that are merged, first ones first: those of the piece with the highest score."""
@@ -107,7 +106,8 @@ class SentencePieceModel:
 def compare_pieces(reference: Any, model: Any, ours: SentencePieceTokenizer, texts: Sequence[str]) -> None:
     """Raise `ImportRefused` where a text has other ids than by SentencePiece and a tokenizer of transformers.
 
-    `model` is SentencePiece's, not the tokenizer's own call: a text that spells `</s>` or names a language is text here.
+    `model` is SentencePiece's, in place of the tokenizer's own call, which reads a text that spells `</s>`, or the
+    token of a language, as that token.
     """
     for text, ids in zip(texts, ours.encode_batch(texts), strict=True):
         expected = reference.convert_tokens_to_ids(model.encode(text, out_type=str))

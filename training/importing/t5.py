@@ -50,9 +50,7 @@ class T5Importer(TranslationImporter):
         end = settings.eos_token_id
         if self._tokenizer.eos_token_id != end:
             raise ImportRefused(f"the end of the tokenizer is not token {end}, the eos_token_id of config.json")
-        self.special_tokens = SpecialTokens(
-            unknown=end if unknown is None else unknown, end=end, start=settings.start
-        )
+        self.special_tokens = SpecialTokens(unknown=end if unknown is None else unknown, end=end, start=settings.start)
         self.sizes = self._sizes()
         self.never_generated = settings.never_generated
         self.max_tokens = self.chosen_max_tokens()
@@ -97,7 +95,9 @@ class T5Importer(TranslationImporter):
         target = find_language(pair[1], prompts) if pair else next(iter(prompts), None)
         if source is None or target is None:
             shown = ", ".join(f"{one}-{other}" for one, other in found)
-            raise ImportRefused(f"config.json has prompts for {shown}; say which by --languages, or another by --prefix")
+            raise ImportRefused(
+                f"config.json has prompts for {shown}; say which by --languages, or another by --prefix"
+            )
         return (source, target), prompts
 
     def _stated_prompts(self) -> dict[tuple[str, str], str]:

@@ -1,8 +1,8 @@
 """The weights of T5 and mT5 models (Raffel et al. 2020; Shazeer 2020), in the project's own Transformer.
 
-Norms are of the root mean square, without a bias, before the sublayers and at the end of encoder and decoder; nothing has
-a bias. Scores of attention are not scaled; those of self-attention have biases by the distance of the tokens, the same in
-all layers. Outputs of a model with `tie_word_embeddings` are scaled by the root of 1 / d.
+Norms are of the root mean square, before the sublayers and at the end of encoder and decoder; neither they nor the
+projections have a bias. Scores of attention are not scaled; those of self-attention have biases by the distance of the
+tokens, the same in all layers. Outputs of a T5 model with `tie_word_embeddings` are scaled by the root of 1 / d.
 
 Shapes: `V` tokens, `d` hidden size, `H` heads, `D` the largest distance with a bias of its own.
 """

@@ -50,7 +50,9 @@ def service_tokenizer(tokenizer: Any, vocab_size: int, special: Collection[str])
 
 
 @native_errors()
-def compare_subwords(file: Path, special: SpecialTokens, reference: Any, texts: Sequence[str], prompt: str = "") -> None:
+def compare_subwords(
+    file: Path, special: SpecialTokens, reference: Any, texts: Sequence[str], prompt: str = ""
+) -> None:
     """Raise `ImportRefused` where a text has other ids than in transformers.
 
     With a prompt, the ids of prompt and text together must be those of both. Texts that spell a special token are left

@@ -85,3 +85,17 @@ def test_few_used_slots_are_enough_of_large_caches():
     slots.visible[0, 2, 60] = True
     assert slots.enough(50) == 72
     assert slots_of(1, 1).enough(50) == 56
+
+
+def test_positions_are_those_of_the_tokens_in_the_slots():
+    slots = slots_of(2, 2)
+    for step in range(4):
+        taken = slots.take(np.array([step, step + 3]), 2)
+        assert slots.positions[0, taken[0]].tolist() == [step] * 2
+        assert slots.positions[1, taken[1]].tolist() == [step + 3] * 2
+        slots.follow(np.array([[1, 1], [0, 1]]))
+    before, slots.visible[0, 0] = slots.positions.copy(), True
+    slots.resize(3, slots.count + 8)
+    assert np.array_equal(slots.positions[:2, :-8], before)
+    slots.keep(np.array([1]))
+    assert np.array_equal(slots.positions[0, :-8], before[1])

@@ -38,7 +38,12 @@ def test_the_language_is_chosen_by_the_request(client: TestClient) -> None:
     assert len(set(texts.values())) == len(LANGUAGES)
 
 
-@pytest.mark.parametrize("code", ["", "fr", "FRA", ">>fra<<"])
+@pytest.mark.parametrize("code", ["fr", "FRA", "fr-CA"])
+def test_other_codes_of_a_language_are_known(code: str, client: TestClient) -> None:
+    assert translate(client, target_language=code).json() == translate(client, target_language="fra").json()
+
+
+@pytest.mark.parametrize("code", ["", "ja", "srp_Latn", ">>fra<<"])
 def test_another_language_is_refused_and_the_known_ones_are_named(
     code: str, client: TestClient, detail_of: Callable[..., str]
 ) -> None:
