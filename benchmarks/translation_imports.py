@@ -2,9 +2,9 @@
 
     python -m benchmarks.translation_imports t5-small t5-base
 
-Needs `pip install ctranslate2`. Printed are the largest difference of a log-probability from transformers on the built-in
-sample texts, where the import also requires equal greedy translations; and medians over rounds of generated tokens/s in
-float32, both sides with the same number of threads, each in a process of its own, in turns. Sources are random tokens.
+Needs `pip install ctranslate2`. Printed are the largest difference of a log-probability from transformers on the
+built-in sample texts, where the import also requires equal greedy translations; and medians of generated tokens/s in
+float32: both sides have the same number of threads, a process each, and take turns. Sources are random tokens.
 """
 
 import json
@@ -62,8 +62,8 @@ def main(
         directory: Directory for the models, which need 3 times their size; by default a temporary one.
     """
     print(
-        f"{sentences} sources, {output_tokens} tokens of output, batches of {batch_size}, {threads} threads, medians of "
-        f"{rounds} rounds; onnxruntime {onnxruntime.__version__}, ctranslate2 {ctranslate2.__version__}, "
+        f"{sentences} sources, {output_tokens} tokens of output, batches of {batch_size}, {threads} threads, medians "
+        f"of {rounds} rounds; onnxruntime {onnxruntime.__version__}, ctranslate2 {ctranslate2.__version__}, "
         f"{platform.machine()}\n"
     )
     print("| model | M parameters | largest difference | import (s) | beam | Softserve | CTranslate2 | ratio | same |")

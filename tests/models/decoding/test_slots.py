@@ -47,7 +47,7 @@ def test_random_searches_never_write_a_slot_that_is_seen_and_remember_their_ance
     histories = [[[] for _ in range(beam)] for _ in range(sentences)]
     for step in range(40):
         wanted = slots.wanted(step, 100)
-        slots.visible = np.pad(slots.visible, ((0, 0), (0, 0), (0, wanted - slots.count)))
+        slots.resize(sentences, wanted)
         before = slots.visible.any(axis=1)
         taken = slots.take(np.full(sentences, step), beam)
         for sentence in range(sentences):
