@@ -686,15 +686,17 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             conventions=self._conventions(source, target_language) if protection.numbers == "localize" else None,
             glossary=glossary,
         )
-        source = source if languages.sources else None
+        shown_source = source if languages.sources else None
         if document is None:
             found = read(text, max_sentences=max_sentences, join_lines=join_lines)
-            return replace(found, detected_language=detected, confidences=confidences, source_language=source)
+            return replace(found, detected_language=detected, confidences=confidences, source_language=shown_source)
         if alignment or confidences:
             name = "alignment" if alignment else "confidences"
             raise QueryError(f"{name}: there is none of texts with markup")
         return replace(
-            self._markup_query(text, document, read, max_sentences), detected_language=detected, source_language=source
+            self._markup_query(text, document, read, max_sentences),
+            detected_language=detected,
+            source_language=shown_source,
         )
 
     def _source(self, text: str, code: str | None) -> tuple[str, str | None]:

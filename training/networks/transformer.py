@@ -409,12 +409,20 @@ class Transformer(nn.Module):
             raise ValueError(f"hidden_size must be even and divisible by heads, not {hidden_size} and {heads}")
         self.hidden_size = hidden_size
         self.embedding_scale = math.sqrt(hidden_size) if embedding_scale is None else embedding_scale
-        common = {"activation": activation, "variation": variation}
         self.encoder = nn.ModuleList(
-            EncoderLayer(hidden_size, inner_size, heads, dropout, norm, **common) for _ in range(encoder_layers)
+            EncoderLayer(hidden_size, inner_size, heads, dropout, norm, activation=activation, variation=variation)
+            for _ in range(encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(hidden_size, sides[1].inner_size, sides[1].heads, dropout, norm, **common)
+            DecoderLayer(
+                hidden_size,
+                sides[1].inner_size,
+                sides[1].heads,
+                dropout,
+                norm,
+                activation=activation,
+                variation=variation,
+            )
             for _ in range(decoder_layers)
         )
         self.encoder_norm, self.decoder_norm = (

@@ -94,7 +94,7 @@ class DecoderStepGraph(nn.Module):
         layers = self.network.decoder_layers()
         seen = torch.where(visible, 0.0, -torch.inf)[:, None]
         if self.network.biases is not None:
-            slot_positions, *state = state
+            slot_positions, state = state[0], state[1:]
             seen = seen + self.network.biases.of_target(positions[:, None], slot_positions)
         cache, memory = state[: 2 * len(layers)], state[2 * len(layers) :]
         indices = slot_indices(slots, layers[0].self_attention.heads)
