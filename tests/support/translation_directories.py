@@ -138,7 +138,8 @@ def _write_t5(family: Family, directory: Path, seed: int, settings: Mapping[str,
     vocabulary = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *normal, *extra]
     tokenizer = transformers.T5Tokenizer(vocab=vocabulary, extra_ids=10)
     tokenizer.save_pretrained(directory)
-    fields = {**_TINY_T5, "vocab_size": len(tokenizer) + 5, **settings}
+    # Without sizes the model is tiny; with some, others are those of T5Config, not of the tiny model.
+    fields = settings if "d_model" in settings else {**_TINY_T5, "vocab_size": len(tokenizer) + 5, **settings}
     torch.manual_seed(seed)
     if family == "t5":
         fields = {"task_specific_params": _PROMPTS, **fields}
