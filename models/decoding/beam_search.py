@@ -478,10 +478,11 @@ class BeamSearch:
     def _finish_stopped(self) -> list[int]:
         """Return the slots of sentences that stop now, where the length limit cuts hypotheses off, and free them."""
         best = self._scores.max(axis=1, initial=-np.inf)
+        stops = self._stops.copy() if self._constrained else self._stops
         for row in self._constrained:
-            best[row] = self._best_open(row, best[row])
+            best[row], stops[row] = self._constrained_stop(row, best[row])
         stopped: list[int] = np.flatnonzero(
-            ((best <= self._stops) | (self.lengths >= self._limits)) & self._live
+            ((best <= stops) | (self.lengths >= self._limits)) & self._live
         ).tolist()
         for row in stopped:
             if self.lengths[row] == self._sentences[row].max_tokens:
@@ -490,17 +491,22 @@ class BeamSearch:
             self.free(stopped)
         return stopped
 
-    def _best_open(self, row: int, best: float) -> float:
-        """Return the best log-probability of the hypotheses for which the search of constraints goes on.
+    def _constrained_stop(self, row: int, best: float) -> tuple[float, float]:
+        """Return the best open log-probability, and the one that it must exceed, of a sentence with constraints.
 
-        Once enough outputs have ended, and one without all constraints, it does not wait for others that lack some.
+        Its outputs have lower scores than others, by which an exact search would go on for long. So what is open is
+        compared at its present length once there are enough outputs, and hypotheses that lack a phrase are not waited
+        for where one has ended.
         """
-        sentence, constraints = self._sentences[row], self._sentences[row].options.constraints
+        sentence, constraints, stop = self._sentences[row], self._sentences[row].options.constraints, self._stops[row]
         assert constraints is not None
-        if not sentence.incomplete or self._stops[row] == -np.inf:
-            return best
-        found = zip(self._scores[row].tolist(), sentence.progress, strict=True)
-        return max((score for score, progress in found if not constraints.missing(progress)), default=-math.inf)
+        if stop in (-np.inf, np.inf):
+            return best, stop
+        if sentence.incomplete:
+            found = zip(self._scores[row].tolist(), sentence.progress, strict=True)
+            best = max((score for score, progress in found if not constraints.missing(progress)), default=-math.inf)
+        length = int(self.lengths[row]) + 1
+        return best, sentence.best()[-1].score * float(length**sentence.options.length_penalty)
 
     def _cut(self, row: int) -> None:
         """Add the unfinished hypotheses of a sentence to those that are cut off, down to their last whole character."""

@@ -37,12 +37,12 @@ __all__ = [
 
 MAX_PHRASES = 10
 """Largest number of phrases that one output must have."""
-NUM_CANDIDATES = 32
+NUM_CANDIDATES = 16
 """Candidates of each hypothesis that are asked for where a sentence has constraints. The log-probability of a token
 that is not among them is estimated; more candidates take more time."""
 _LEAST_ATTENTION = 0.2
 """Attention to the source of a phrase from which on it stands in for what the model would write."""
-_REPLACES = 0.7
+_REPLACES = 1.0
 """Weight of the log-probability of the most probable token, at full attention, in that of a phrase's token."""
 
 
@@ -50,12 +50,12 @@ _REPLACES = 0.7
 class WordTokens:
     """What the tokens of a vocabulary are within words."""
 
-    continues: Array
-    """Whether a token continues the word before it: `[V]`."""
-    opens: Array
-    """Whether a word may follow a token without a space, as after an opening bracket or a hyphen: `[V]`."""
-    blank: Array
-    """Whether a token has neither letters nor digits: `[V]`."""
+    continues: bytes
+    """1 for each token that continues the word before it, 0 for others: `[V]`."""
+    opens: bytes
+    """1 for each token after which a word may follow without a space, such as an opening bracket: `[V]`."""
+    blank: bytes
+    """1 for each token that has neither letters nor digits: `[V]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,14 @@ class Constraints:
 
     phrases: tuple[Phrase, ...]
     words: WordTokens = field(compare=False, repr=False)
+    _first: frozenset[int] = field(init=False, compare=False, repr=False)
+    """Tokens that begin a phrase."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.phrases) <= MAX_PHRASES:
             raise ValueError(f"constraints must have 1 to {MAX_PHRASES} phrases, not {len(self.phrases)}")
+        first = frozenset(variant.tokens[0] for each in self.phrases for variant in each.variants)
+        object.__setattr__(self, "_first", first)
 
     @property
     def guided(self) -> bool:
@@ -155,7 +159,10 @@ class Constraints:
 
     def after(self, progress: Progress, token: int) -> Progress:
         """Return the progress of a hypothesis with one more token."""
+        begun = progress.begun or not self.words.blank[token]
         met, pending = progress.met, 0
+        if not progress.active and not progress.pending and token not in self._first:
+            return Progress(met, (), 0, begun, bool(self.words.opens[token]))
         if progress.pending and self.words.continues[token]:
             met &= ~progress.pending
         active: list[tuple[int, int, int]] = []
@@ -169,7 +176,6 @@ class Constraints:
             met |= 1 << phrase
             pending |= 0 if self.phrases[phrase].inflected else 1 << phrase
         active = [each for each in active if not met >> each[0] & 1]
-        begun = progress.begun or not bool(self.words.blank[token])
         return Progress(met, tuple(active), pending, begun, bool(self.words.opens[token]))
 
     def _beginnings(self, progress: Progress, met: int) -> Iterable[tuple[int, int, int]]:
@@ -186,6 +192,8 @@ class Constraints:
     def required(self, progress: Progress, *, may_begin: bool = True) -> dict[int, int | None]:
         """Return the tokens that continue a phrase, or that begin one, with its number, where one `may_begin`."""
         found: dict[int, int | None] = {}
+        if progress.met == self.all_met:
+            return found
         for phrase, variant, done in self._beginnings(progress, progress.met) if may_begin else ():
             found[self.phrases[phrase].variants[variant].tokens[done]] = phrase
         for phrase, variant, done in progress.active:
@@ -213,13 +221,16 @@ class Constraints:
         """Return the most probable continuations, and those of which each bank may need some, best first."""
         width = step.values.shape[1]
         best = np.argsort(-step.values, axis=None, kind="stable")[: 2 * beam_size].tolist()
-        best += [place * width + rank for place in range(len(step.hypotheses)) for rank in range(min(3, width))]
+        best += [place * width + rank for place in range(len(step.hypotheses)) for rank in range(min(2, width))]
         flat, tokens = step.values.reshape(-1), step.candidates.reshape(-1)
         found: dict[tuple[int, int], Continuation] = {}
         for origin, (score, progress, may_begin) in enumerate(step.hypotheses):
-            if score > -math.inf:
-                for token, phrase in self.required(progress, may_begin=may_begin).items():
-                    found[origin, token] = self._required(step, origin, token, phrase)
+            if score > -math.inf and (required := self.required(progress, may_begin=may_begin)):
+                unlisted = _unlisted(step.log_probabilities[origin], len(self.words.blank))
+                listed = step.candidates[origin].tolist()
+                for token, phrase in required.items():
+                    known = step.log_probabilities[origin, listed.index(token)] if token in listed else unlisted
+                    found[origin, token] = self._required(step, origin, token, phrase, float(known))
         for place in best:
             origin, token, score = place // width, int(tokens[place]), float(flat[place])
             if (origin, token) not in found and score > -math.inf:
@@ -230,14 +241,14 @@ class Constraints:
                 )
         return sorted(found.values(), key=lambda each: -each.score)
 
-    def _required(self, step: "Step", origin: int, token: int, phrase: int | None) -> Continuation:
-        """Return the continuation of a hypothesis by a token of a phrase, whose number says that it begins it."""
+    def _required(self, step: "Step", origin: int, token: int, phrase: int | None, own: float) -> Continuation:
+        """Return the continuation of a hypothesis by a token of a phrase, of that log-probability.
+
+        The number of the phrase says that the token begins it.
+        """
         score, progress, _ = step.hypotheses[origin]
-        known = step.log_probabilities[origin]
-        (ranks,) = np.nonzero(step.candidates[origin] == token)
-        own = float(known[ranks[0]]) if len(ranks) else _unlisted(known, len(self.words.blank))
         share = 1.0 if phrase is None else self._attention(step, origin, phrase)
-        gained = max(0.0, _REPLACES * share * (float(known[0]) - own)) if share >= _LEAST_ATTENTION else 0.0
+        gained = max(0.0, _REPLACES * share * (float(step.log_probabilities[origin, 0]) - own)) if share >= _LEAST_ATTENTION else 0.0
         after = self.after(progress, token)
         credit = progress.credit + gained if after.active else 0.0
         return Continuation(score + own + gained, origin, token, after._replace(credit=credit))
@@ -271,7 +282,7 @@ def _unlisted(log_probabilities: Array, vocab_size: int) -> float:
 
     It is the mean of such tokens, by the probability that the candidates leave, and at most that of the last candidate.
     """
-    rest = max(-math.expm1(float(np.logaddexp.reduce(log_probabilities))), 1e-9)
+    rest = max(1.0 - float(np.exp(log_probabilities).sum()), 1e-9)
     others = max(1, vocab_size - len(log_probabilities))
     return min(float(log_probabilities[-1]), math.log(rest / others))
 

@@ -4,14 +4,14 @@ import functools
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
-
 from models.decoding.constraints import MAX_PHRASES, Constraints, Phrase, Variant, WordTokens
 from models.text.glossary import Term
 from models.text.words import Span
 
 __all__ = ["TargetTokens"]
 
+_KEPT = 20_000
+"""Terms whose tokens are kept, some 400 bytes each."""
 _SPACES = ("Ġ", "▁", " ")
 """How vocabularies spell the space before a word."""
 _JOINING = frozenset("([{<\"'`„“‚‘«‹»›¿¡-–—/")
@@ -31,6 +31,7 @@ class TargetTokens:
 
     def __init__(self, tokenizer: _Tokenizer, vocab_size: int) -> None:
         self._tokenizer, self._vocab_size = tokenizer, vocab_size
+        self._tokens = functools.lru_cache(_KEPT)(self._encoded)
 
     def constraints(
         self, terms: Sequence[Term], source_tokens: Sequence[Span] | None, *, capitalized: bool
@@ -61,11 +62,15 @@ class TargetTokens:
 
     def _variants(self, text: str, first: bool | None) -> list[Variant]:
         """Return the tokens of a text after a space and without one."""
+        spaced, attached = self._tokens(text)
+        found = [Variant(spaced, first=first)] if spaced else []
+        return [*found, Variant(attached, attached=True, first=first)] if attached else found
+
+    def _encoded(self, text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the tokens of a text after a space, and those without one, which may be none."""
         spaced, attached, opening = self._tokenizer.encode_batch([text, f"({text}", "("])
-        found = [Variant(tuple(spaced), first=first)] if spaced else []
-        if opening and attached[: len(opening)] == opening and len(attached) > len(opening):
-            found.append(Variant(tuple(attached[len(opening) :]), attached=True, first=first))
-        return found
+        same = bool(opening) and attached[: len(opening)] == opening
+        return tuple(spaced), tuple(attached[len(opening) :]) if same else ()
 
     @functools.cached_property
     def _words(self) -> WordTokens:
@@ -73,9 +78,9 @@ class TargetTokens:
         spaced = [self._spelt(token).startswith(_SPACES) for token in range(self._vocab_size)]
         continues = [not space and text[:1].isalnum() for space, text in zip(spaced, texts, strict=True)]
         return WordTokens(
-            continues=np.array(continues, bool),
-            opens=np.array([text[-1:] in _JOINING for text in texts], bool),
-            blank=np.array([not any(map(str.isalnum, text)) for text in texts], bool),
+            continues=bytes(continues),
+            opens=bytes(text[-1:] in _JOINING for text in texts),
+            blank=bytes(not any(map(str.isalnum, text)) for text in texts),
         )
 
     def _spelt(self, token: int) -> str:

@@ -13,6 +13,7 @@ from models.operations.operation import AnyOperation
 from models.tasks.registry import listed_operations
 from service.offline.asked import Asked
 from service.offline.documents import DocumentFlags, document_format, run_document
+from service.offline.glossary_file import read_glossary
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
 
@@ -43,6 +44,17 @@ _OF_FILES = frozenset({"truncate"})
 """Parameters that are options of every command."""
 _RENAMED = {"format": "text_format"}
 """Options of parameters whose name is that of another option."""
+_GLOSSARIES = frozenset({"glossary"})
+"""Parameters that commands read from a file."""
+_GlossaryFile = Annotated[
+    Path | None,
+    tyro.conf.arg(
+        metavar="FILE",
+        help="""\
+File of terms and the translations that must be used for them: two columns, separated by tabs, or by commas in a file
+that ends in .csv. A * at the end of a translation lets its word go on, as in a plural.""",
+    ),
+]
 
 
 def text_operations() -> Mapping[str, AnyOperation]:
@@ -67,6 +79,9 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
         for name in _RENAMED.keys() & operation.params.model_fields.keys():
             arguments[name] = arguments.pop(_RENAMED[name])
         documents = arguments.pop("documents", DocumentFlags(document="off"))
+        for name in _GLOSSARIES & arguments.keys():
+            if arguments[name] is not None:
+                arguments[name] = read_glossary(arguments[name])
         asked = Asked.of(operation, arguments)
         form = None if texts else document_format(None if file == Path("-") else file, documents)
         if form is not None:
@@ -107,7 +122,9 @@ def _options(operation: AnyOperation) -> dict[str, tuple[Any, Any]]:
     fields = operation.params.model_fields
     return {
         _RENAMED.get(name, name): (
-            Annotated[field.annotation, tyro.conf.arg(help=field.description)],
+            _GlossaryFile
+            if name in _GLOSSARIES
+            else Annotated[field.annotation, tyro.conf.arg(help=field.description)],
             operation.command_defaults.get(name, field.default),
         )
         for name, field in fields.items()
