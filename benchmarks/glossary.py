@@ -45,11 +45,7 @@ def translated(
 
 def used(sentences: Sequence[GlossarySentence], texts: Sequence[str]) -> tuple[int, int]:
     """Return how many terms translations have, and how many they should have."""
-    wanted = [
-        (target, text)
-        for each, text in zip(sentences, texts, strict=True)
-        for target in each.glossary.values()
-    ]
+    wanted = [(target, text) for each, text in zip(sentences, texts, strict=True) for target in each.glossary.values()]
     return sum(place_of(target, text, inflected=False) is not None for target, text in wanted), len(wanted)
 
 

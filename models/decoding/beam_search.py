@@ -481,9 +481,7 @@ class BeamSearch:
         stops = self._stops.copy() if self._constrained else self._stops
         for row in self._constrained:
             best[row], stops[row] = self._constrained_stop(row, best[row])
-        stopped: list[int] = np.flatnonzero(
-            ((best <= stops) | (self.lengths >= self._limits)) & self._live
-        ).tolist()
+        stopped: list[int] = np.flatnonzero(((best <= stops) | (self.lengths >= self._limits)) & self._live).tolist()
         for row in stopped:
             if self.lengths[row] == self._sentences[row].max_tokens:
                 self._cut(row)

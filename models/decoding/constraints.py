@@ -236,9 +236,7 @@ class Constraints:
             if (origin, token) not in found and score > -math.inf:
                 progress = step.hypotheses[origin][1]
                 # Without the rest of the phrase, what its beginning has added is not deserved.
-                found[origin, token] = Continuation(
-                    score - progress.credit, origin, token, self.after(progress, token)._replace(credit=0.0)
-                )
+                found[origin, token] = Continuation(score - progress.credit, origin, token, self.after(progress, token))
         return sorted(found.values(), key=lambda each: -each.score)
 
     def _required(self, step: "Step", origin: int, token: int, phrase: int | None, own: float) -> Continuation:
@@ -248,10 +246,15 @@ class Constraints:
         """
         score, progress, _ = step.hypotheses[origin]
         share = 1.0 if phrase is None else self._attention(step, origin, phrase)
-        gained = max(0.0, _REPLACES * share * (float(step.log_probabilities[origin, 0]) - own)) if share >= _LEAST_ATTENTION else 0.0
+        gained = (
+            max(0.0, _REPLACES * share * (float(step.log_probabilities[origin, 0]) - own))
+            if share >= _LEAST_ATTENTION
+            else 0.0
+        )
         after = self.after(progress, token)
-        credit = progress.credit + gained if after.active else 0.0
-        return Continuation(score + own + gained, origin, token, after._replace(credit=credit))
+        if after.active:
+            after = after._replace(credit=progress.credit + gained)
+        return Continuation(score + own + gained, origin, token, after)
 
     def _attention(self, step: "Step", origin: int, phrase: int) -> float:
         """Return the attention of a hypothesis to the source of a phrase, in [0, 1]."""
