@@ -21,7 +21,7 @@ import sacrebleu
 from benchmarks.glossary_terms import TERMS, GlossarySentence, glossary_sentences
 from models.decoding.sequence_to_sequence import SourceSequence
 from models.store import ModelStore, load_bundle
-from models.tasks.translation import TranslationQuery, Translator
+from models.tasks.translation import Translator
 from models.text.glossary import Entry, Glossary, place_of
 from service.settings import BUNDLED
 

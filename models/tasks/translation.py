@@ -617,8 +617,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         sentence with terms of the `glossary` is translated by what that says, with at least 4 hypotheses; translations
         say which terms they use.
 
-        Raises `QueryError` for options out of range, for samples or a sparse mask with a glossary, for an alignment by a
-        model without `alignment` in its manifest, for alignment or confidences of a text with markup, and for markup
+        Raises `QueryError` for options out of range, for samples or a sparse mask with a glossary, for an alignment by
+        a model without `alignment` in its manifest, for alignment or confidences of a text with markup, and for markup
         that cannot be read, and its `TextTooLongError`.
         """
         queries = [
