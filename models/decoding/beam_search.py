@@ -314,20 +314,22 @@ class BeamSearch:
         scores, tokens = flat[rows, order], candidates.reshape(count, width)[rows, order]
         origins = order // candidates.shape[2]
         for row in self._constrained:
-            if self.lengths[row] < len(self._sentences[row].options.prefix):
-                continue
-            weights = None if attention is None else attention[row]
-            hypotheses = self._progress(row, candidates.shape[1])
-            step = Step(hypotheses, log_probabilities[row], values[row], candidates[row], weights)
-            tokens[row], scores[row], origins[row] = self._constrain(row, step, tokens.shape[1])
-        ends = (tokens == self._end) & (scores > -np.inf)
-        if ends.any():
-            self._finish_ended(ends[:, :beam], scores, origins)
-            tokens, scores, origins = self._survivors(ends, tokens, scores, origins)
-        else:
-            tokens, scores, origins = self._beam(tokens, scores, origins)
+            if self.lengths[row] >= len(self._sentences[row].options.prefix):
+                hypotheses = self._progress(row, candidates.shape[1])
+                weights = None if attention is None else attention[row]
+                step = Step(hypotheses, log_probabilities[row], values[row], candidates[row], weights)
+                tokens[row], scores[row], origins[row] = self._constrain(row, step, tokens.shape[1])
+        tokens, scores, origins = self._going_on(tokens, scores, origins)
         self._append(tokens, scores, origins)
         return origins, self._finish_stopped()
+
+    def _going_on(self, tokens: Array, scores: Array, origins: Array) -> tuple[Array, Array, Array]:
+        """Finish the hypotheses among the first K that end, and return the K continuations that go on."""
+        ends = (tokens == self._end) & (scores > -np.inf)
+        if not ends.any():
+            return self._beam(tokens, scores, origins)
+        self._finish_ended(ends[:, : self.beam_size], scores, origins)
+        return self._survivors(ends, tokens, scores, origins)
 
     def _trace(self, row: int) -> AttentionTrace:
         trace = self._sentences[row].trace

@@ -665,10 +665,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """
         if alignment and self.config.alignment is None:
             raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
+        languages, options = self.config.languages, checked_options(beam_size, options)
         if glossary is not None and (options.temperature is not None or options.sparse):
             name = "sparse" if options.temperature is None else "temperature"
             raise QueryError(f"glossary: terms cannot be demanded of translations with {name}")
-        languages, options = self.config.languages, checked_options(beam_size, options)
         forced = (*languages.forced(target_language), *options.prefix)
         options = replace(options, attention=options.attention or alignment, prefix=forced)
         text = checked_text(text)

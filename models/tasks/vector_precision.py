@@ -57,6 +57,7 @@ def in_precision(vector: Array, precision: Precision) -> Array:
             halves: Array = np.clip(vector, -most, most).astype(np.float16)
             return halves
         case "int8":
-            return np.clip(np.rint(vector * _SCALE), -_SCALE, _SCALE).astype(np.int8)
-    packed = np.packbits(vector > 0)
+            steps: Array = np.clip(np.rint(vector * _SCALE), -_SCALE, _SCALE).astype(np.int8)
+            return steps
+    packed: Array = np.packbits(vector > 0)
     return packed if precision == "ubinary" else (packed.astype(np.int16) - _OFFSET).astype(np.int8)

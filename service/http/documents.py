@@ -102,7 +102,7 @@ async def uploaded(request: Request, jobs: "Jobs") -> AsyncIterator[Upload]:
                     spooled.write(chunk)
                 spooled.seek(0)
                 fields = dict(request.query_params)
-                yield Upload(fields, fields.get("name", ""), spooled)  # type: ignore[arg-type]
+                yield Upload(fields, fields.get("name", ""), spooled)
 
 
 async def submit(

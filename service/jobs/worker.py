@@ -66,8 +66,9 @@ class _Text:
 def document_options(options: Mapping[str, Any], limits: Limits) -> DocumentOptions:
     """Return what of a document is read, of the options that a job has stored."""
     known = {each.name for each in fields(DocumentOptions)}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
-    return DocumentOptions(**{name: value for name, value in values.items() if name in known}, limits=limits)
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in known}
+    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+    return DocumentOptions(**given, limits=limits)
 
 
 class Worker:
@@ -153,10 +154,10 @@ class Worker:
             characters = sum(each.characters for each in batch)
             failed = sum(len(each.places) for each in batch if found[each.place] is None)
             await self._checked(self._database.store, job.id, found, characters, failed)
-        written = [None] * len(document.segments)
+        written: list[str | None] = [None] * len(document.segments)
         for text in texts:
             for place in text.places:
-                written[place] = results[text.place]  # type: ignore[call-overload]
+                written[place] = results[text.place]
         content = await loop.run_in_executor(self._documents, document.written, written)
         await self._checked(self._database.finish, job.id, content)
 

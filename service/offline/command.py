@@ -57,6 +57,19 @@ that ends in .csv. A * at the end of a translation lets its word go on, as in a 
 ]
 
 
+def _parameters(operation: AnyOperation, arguments: dict[str, Any], files: FileOptions) -> dict[str, Any]:
+    """Return the parameters of an operation by the arguments of its command."""
+    found = dict(arguments)
+    if "truncate" in operation.params.model_fields:
+        found["truncate"] = files.truncate
+    for name in _RENAMED.keys() & operation.params.model_fields.keys():
+        found[name] = found.pop(_RENAMED[name])
+    for name in _GLOSSARIES & found.keys():
+        if found[name] is not None:
+            found[name] = read_glossary(found[name])
+    return found
+
+
 def text_operations() -> Mapping[str, AnyOperation]:
     """Return the operations on texts that tasks list, by name."""
     return {each.name: each for each in listed_operations() if each.reads == "text"}
@@ -74,15 +87,8 @@ def command_of(operation: AnyOperation) -> Callable[..., int]:
         texts: tuple[str, ...] = arguments.pop("text" if whole else operation.input)
         if not texts and file is None and not whole:
             raise UsageError(f"give a text: softserve {operation.name} {_example(operation)}, or --file")
-        if "truncate" in operation.params.model_fields:
-            arguments["truncate"] = files.truncate
-        for name in _RENAMED.keys() & operation.params.model_fields.keys():
-            arguments[name] = arguments.pop(_RENAMED[name])
         documents = arguments.pop("documents", DocumentFlags(document="off"))
-        for name in _GLOSSARIES & arguments.keys():
-            if arguments[name] is not None:
-                arguments[name] = read_glossary(arguments[name])
-        asked = Asked.of(operation, arguments)
+        asked = Asked.of(operation, _parameters(operation, arguments, files))
         form = None if texts else document_format(None if file == Path("-") else file, documents)
         if form is not None:
             assert file is not None

@@ -40,7 +40,10 @@ class LinearHead:
 
 
 class _Plain:
-    """An object of scikit-learn: its attributes."""
+    """An object of scikit-learn: its attributes, whatever they are."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
 
 class _LogisticRegression(_Plain):

@@ -82,15 +82,16 @@ class _ClassifiedVectors(nn.Module):
     def __init__(self, vectors: nn.Module, head: LinearHead, *, normalized: bool) -> None:
         super().__init__()
         self._vectors, self._normalized = vectors, normalized
-        self.register_buffer("coefficients", torch.tensor(head.coefficients, dtype=torch.float32))
-        self.register_buffer("intercepts", torch.tensor(head.intercepts, dtype=torch.float32))
+        self.classes = nn.Linear(head.coefficients.shape[1], len(head.classes)).requires_grad_(False)
+        self.classes.weight.copy_(torch.tensor(head.coefficients))
+        self.classes.bias.copy_(torch.tensor(head.intercepts))
 
     def forward(self, output: Any, lengths: Tensor) -> SimpleNamespace:
         """Output of transformers, lengths `[B]` -> an object with `logits` `[B, C]`."""
         vectors = self._vectors(output, lengths)
         if self._normalized:
             vectors = functional.normalize(vectors, dim=-1)
-        return SimpleNamespace(logits=functional.linear(vectors, self.coefficients, self.intercepts))
+        return SimpleNamespace(logits=self.classes(vectors))
 
 
 class _InTurn(nn.Module):
