@@ -94,6 +94,21 @@ def test_tags_are_handled(translator):
         assert found.text == "Tom lives in <b>Berlin</b>."
 
 
+def test_tags_that_split_sentences_are_named(translator):
+    source = "<a><p>Guten Morgen!</p><p>Tom wohnt in Berlin.</p></a>"
+    options = {"target_lang": "EN-US", "tag_handling": "xml", "preserve_formatting": True, "context": "Berlin"}
+    apart = "<a><p>Good morning!</p><p>Tom lives in Berlin.</p></a>"
+    assert translator.translate_text(source, **options).text == apart
+    named = translator.translate_text(source, splitting_tags=["p"], outline_detection=False, **options)
+    assert named.text == apart
+    source = "<p>Tom wohnt <q>in <b>Berlin</b></q>.</p>"
+    split = translator.translate_text(source, splitting_tags="q", **options).text
+    whole = translator.translate_text(source, **options).text
+    assert whole == "<p>Tom lives <q>in <b>Berlin</b></q>.</p>"
+    assert split != whole
+    assert translator.translate_text(source, non_splitting_tags="q", **options).text == whole
+
+
 def test_formality_may_be_a_preference(translator, translation):
     found = translator.translate_text(TEXT, target_lang="EN-US", formality="prefer_more")
     assert found.text == translation

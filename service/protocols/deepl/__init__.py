@@ -13,7 +13,7 @@ from models.documents import format_of
 from models.operations.translation import TranslateParams
 from models.operations.validation import errors_of
 from models.tasks.translation import Translation
-from models.text.markup import MAX_NAMES, PLAIN, Markup
+from models.text.markup import MAX_NAMES, PLAIN, BlockTags, Markup
 from service.http.auth import tenant_of
 from service.http.documents import documents_of, file_response, find_job, rewriting_operation, submit, uploaded
 from service.http.errors import Failure
@@ -51,7 +51,11 @@ router = APIRouter()
 
 
 def _names(given: object) -> object:
-    return given.split(",") if isinstance(given, str) else given
+    return given.split(",") if isinstance(given, str) else given or []
+
+
+_Names = Annotated[list[str], Field(max_length=MAX_NAMES), BeforeValidator(_names)]
+"""Names of elements, as a list or separated by commas."""
 
 
 class TranslateFields(Fields):
@@ -63,8 +67,10 @@ class TranslateFields(Fields):
     glossary_id: object = None
     glossary_ids: object = None
     tag_handling: Literal["html", "xml", "", None] = None
-    ignore_tags: Annotated[list[str], Field(max_length=MAX_NAMES), BeforeValidator(_names)] | None = None
-    """Names of elements, as a list or separated by commas."""
+    ignore_tags: _Names = []
+    splitting_tags: _Names = []
+    non_splitting_tags: _Names = []
+    outline_detection: bool = True
     style_id: object = None
     custom_instructions: object = None
     translation_memory_id: object = None
@@ -95,8 +101,14 @@ async def translate(request: Request) -> Response:
 
 
 def _markup(fields: TranslateFields) -> Markup:
-    names = tuple(filter(None, (name.strip() for name in fields.ignore_tags or ())))
-    return Markup(fields.tag_handling, names) if fields.tag_handling else PLAIN
+    if not fields.tag_handling:
+        return PLAIN
+    ignored, splitting, non_splitting = (
+        tuple(filter(None, map(str.strip, names)))
+        for names in (fields.ignore_tags, fields.splitting_tags, fields.non_splitting_tags)
+    )
+    block_tags = BlockTags(frozenset(splitting), frozenset(non_splitting), fields.outline_detection)
+    return Markup(fields.tag_handling, ignored, block_tags=block_tags)
 
 
 def _counts(request: Request) -> Counter[str]:
