@@ -179,7 +179,8 @@ async def upload_document(request: Request) -> Response:
         if fields.output_format and format_of(fields.output_format).name != format_of(upload.name).name:
             raise QueryError("output_format: a document is written in its own format")
         pair = find_pair(request, fields.source_lang or None, fields.target_lang)
-        params = TranslateParams(target_language=pair.target)
+        source = None if pair.detected else pair.source
+        params = TranslateParams(source_language=source, target_language=pair.target)
         job, key = await submit(request, jobs, upload, model=pair.model, operation=rewriting_operation(), params=params)
     return await json_response(request, lambda: {"document_id": job.id, "document_key": key})
 
