@@ -6,7 +6,7 @@ from pydantic import Field
 
 from models.operations.operation import TruncateParams
 
-__all__ = ["Aggregation", "WindowCount", "WindowParams"]
+__all__ = ["Aggregation", "WindowCount", "WindowParams", "in_windows"]
 
 Aggregation = Literal["mean", "max"]
 """How the results of windows become that of their text."""
@@ -35,3 +35,8 @@ class WindowParams(TruncateParams):
             description="Last tokens of a window with which the next one begins; by default an eighth of a window.",
         ),
     ] = None
+
+
+def in_windows(params: object) -> bool:
+    """Return whether parameters, which may be of another form of the operation, ask for windows."""
+    return isinstance(params, WindowParams) and params.windows is not None

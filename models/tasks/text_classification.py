@@ -21,7 +21,7 @@ from models.operations.classification import (
     ZeroShotResult,
 )
 from models.operations.operation import AnyOperation, Operation, Output, TokenForm
-from models.operations.windows import Aggregation
+from models.operations.windows import Aggregation, in_windows
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
     ClassesConfig,
@@ -125,7 +125,7 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     params=ClassifyParams,
     record=ClassifyResult,
     result_items=lambda model, params: min(params.top_k, len(model.labels)),
-    counts_parts=lambda params: params.windows is not None,
+    counts_parts=in_windows,
     omits_null=True,
     cells=lambda result: (*classes_cells(result), result.text),
     outputs=CLASSES_OUTPUTS,

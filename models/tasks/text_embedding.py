@@ -18,7 +18,7 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import EmbedParams, EmbedResult, Precision
 from models.operations.operation import ArrayForm, Operation, Output, TokenForm
-from models.operations.windows import Aggregation
+from models.operations.windows import Aggregation, in_windows
 from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
@@ -135,7 +135,7 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     result_items=lambda model, params: math.ceil(
         min(model.config.dimensions, params.dimensions or model.config.dimensions) / _DIMENSIONS_OF_ITEM
     ),
-    counts_parts=lambda params: params.windows is not None,
+    counts_parts=in_windows,
     omits_null=True,
     cells=lambda result: (" ".join(map(str, result.values())),),
     array=ArrayForm(

@@ -14,7 +14,7 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import RegressParams, RegressResult, RerankParams, RerankResult
 from models.operations.operation import Operation
-from models.operations.windows import Aggregation
+from models.operations.windows import Aggregation, in_windows
 from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
@@ -113,7 +113,7 @@ REGRESS = Operation["Regressor", str, RegressParams, Regression](
     params=RegressParams,
     record=RegressResult,
     result_items=lambda model, params: 1,
-    counts_parts=lambda params: params.windows is not None,
+    counts_parts=in_windows,
     omits_null=True,
     cells=lambda result: (f"{result.value:.6f}", result.text),
     examples=({"text": "the delivery was late and the letter unanswered"},),
