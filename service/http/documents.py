@@ -32,7 +32,7 @@ __all__ = [
     "uploaded",
 ]
 
-UPLOAD_PATHS = ("/v1/documents", "/v2/document", "/translate_file")
+UPLOAD_PATHS = ("/v1/documents", "/v2/document")
 """Paths whose bodies hold a document."""
 _FORM_BYTES = 1 << 16
 """What a form may have besides the document; also the size of a field."""
