@@ -54,7 +54,7 @@ def _names(given: object) -> object:
     return given.split(",") if isinstance(given, str) else given or []
 
 
-_Names = Annotated[tuple[str, ...], Field(max_length=MAX_NAMES), BeforeValidator(_names)]
+_Names = Annotated[list[str], Field(max_length=MAX_NAMES), BeforeValidator(_names)]
 """Names of elements, as a list or separated by commas."""
 
 
@@ -67,9 +67,9 @@ class TranslateFields(Fields):
     glossary_id: object = None
     glossary_ids: object = None
     tag_handling: Literal["html", "xml", "", None] = None
-    ignore_tags: _Names = ()
-    splitting_tags: _Names = ()
-    non_splitting_tags: _Names = ()
+    ignore_tags: _Names = Field(default_factory=list)
+    splitting_tags: _Names = Field(default_factory=list)
+    non_splitting_tags: _Names = Field(default_factory=list)
     outline_detection: bool = True
     style_id: object = None
     custom_instructions: object = None

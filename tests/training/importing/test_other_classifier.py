@@ -29,7 +29,7 @@ def test_other_encoders_are_exported_by_torch(architecture: str, source: Source,
     ("architecture", "fields", "message"),
     [
         ("MambaForCausalLM", {}, "MambaForCausalLM cannot be imported: of causal language models GPT2LMHeadModel, and"),
-        ("T5ForConditionalGeneration", {}, "of such models MarianMTModel can be imported"),
+        ("PegasusForConditionalGeneration", {}, "of such models MarianMTModel, and M2M100"),
         ("BertForMaskedLM", {}, "has no modules.json, .*: give --pooling mean or cls to import it"),
         ("GPT2ForSequenceClassification", {}, "GPT2ForSequenceClassification is a causal model"),
         ("BartForSequenceClassification", {"is_encoder_decoder": True}, "classifies by a decoder"),

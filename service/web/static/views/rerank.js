@@ -32,7 +32,7 @@ export function View({ fields, update, models }) {
 const ranked = (results) => results.toSorted((one, other) => other.score - one.score);
 
 function Ranks({ results }) {
-  // Scores that are no probabilities have no scale: bars reach from the lowest score to the highest.
+  // Bars of scores that are no probabilities reach from the lowest one to the highest.
   const [most, least] = [results[0].score, results.at(-1).score];
   const share = least < 0 || most > 1 ? (score) => (score - least) / (most - least || 1) : (score) => score;
   const rows = results.map(({ text, score }) => ({ name: text, share: share(score), value: fixed(score, 4) }));

@@ -4,13 +4,12 @@ import { html } from "../hooks.js";
 import { useAnswers } from "../answer.js";
 import { percent } from "../format.js";
 import { Frame } from "../frame.js";
-import { Examples, ModelSelect, Select, TextArea, chosen, modelId } from "../parts.js";
+import { ModelSelect, Select, TextArea, chosen, modelId } from "../parts.js";
 
 export const title = "Entities";
 export const operation = "tag";
 export const defaults = { text: "Angela Merkel met the president of France in Paris.", aggregation: "simple", model: "" };
 
-const EXAMPLES = [defaults.text, "Anna works for Siemens in Munich and flies to Tokyo on Monday."];
 const AGGREGATIONS = ["simple", "first", "average", "max"].map((each) => [each, each]);
 
 export function View({ fields, update, models }) {
@@ -20,7 +19,6 @@ export function View({ fields, update, models }) {
   const answers = useAnswers(calls, text);
   return html`<div class="input">
       <${TextArea} label="Text" value=${text} onInput=${(text) => update({ text })} />
-      <${Examples} texts=${EXAMPLES} onPick=${(text) => update({ text })} />
       <div class="controls">
         <${Select} label="Aggregation" value=${aggregation} options=${AGGREGATIONS} onChange=${(aggregation) => update({ aggregation })} />
         <${ModelSelect} models=${models} value=${modelId(model)} onChange=${(id) => update({ model: id })} />
