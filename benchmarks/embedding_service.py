@@ -86,7 +86,7 @@ def main(
 
 @dataclass(frozen=True, slots=True)
 class _Requests:
-    """What is sent to a server."""
+    """The requests to a server: their path and bodies."""
 
     path: str
     bodies: list[bytes]

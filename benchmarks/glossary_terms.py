@@ -1,7 +1,7 @@
 """German nouns with their usual English translation and another one, for `benchmarks.glossary`.
 
 The nouns are frequent ones of the training split of Tatoeba's German-English pairs with the translation that occurs
-with them most often there; the other one is a synonym, or a word of a narrower meaning, as the glossary of a company
+with them most often there; the other one is a synonym, or a word of a narrower meaning, as a glossary of one's own
 may ask for. A sentence is of use where its reference has the usual word; the reference with the other word is right
 then.
 """

@@ -494,9 +494,9 @@ class BeamSearch:
     def _constrained_stop(self, row: int, best: float) -> tuple[float, float]:
         """Return the best open log-probability, and the one that it must exceed, of a sentence with constraints.
 
-        Its outputs have lower scores than others, by which an exact search would go on for long. So what is open is
-        compared at its present length once there are enough outputs, and hypotheses that lack a phrase are not waited
-        for where one has ended.
+        Its outputs have lower scores than others, by which an exact search would go on for long. So open hypotheses
+        are compared at their present length once there are enough outputs, and hypotheses that lack a phrase are not
+        waited for where one has ended.
         """
         sentence, constraints, stop = self._sentences[row], self._sentences[row].options.constraints, self._stops[row]
         assert constraints is not None

@@ -85,7 +85,7 @@ class Phrase:
 
 
 class Progress(NamedTuple):
-    """Which phrases a hypothesis has."""
+    """The phrases that a hypothesis has, and those that it is in the middle of."""
 
     met: int = 0
     """Bit i says whether it has phrase i."""
@@ -122,7 +122,7 @@ class Choice:
     """The outcome of a step of one sentence."""
 
     kept: list[Continuation]
-    """At most K continuations."""
+    """The continuations that live on, at most K."""
     complete: list[Continuation]
     """Those that end with all phrases."""
     incomplete: list[Continuation]
@@ -266,12 +266,12 @@ class Constraints:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Step:
-    """What is known of the next token of a sentence's hypotheses."""
+    """The candidates for the next token of a sentence's hypotheses."""
 
     hypotheses: Sequence[tuple[float, Progress, bool]]
     """Log-probability and progress of each hypothesis, and whether a word may begin."""
     log_probabilities: Array
-    """Of the candidates of each hypothesis, best first: `[K, C]`."""
+    """Log-probabilities of the candidates of each hypothesis, best first: `[K, C]`."""
     values: Array
     """Log-probabilities of hypotheses with each candidate, minus infinity for those that are ruled out: `[K, C]`."""
     candidates: Array

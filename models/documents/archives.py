@@ -14,7 +14,9 @@ _XML = (".xml", ".rels")
 
 
 def check_archive(content: bytes, limits: Limits, form: str) -> None:
-    """Raise `DocumentError` for what is no archive, exceeds a limit, is encrypted, or holds XML with a document type.
+    """Raise `DocumentError` for bytes that are no archive, and for archives that are not accepted.
+
+    These exceed a limit, are encrypted, or hold XML with a document type.
 
     The sizes that an archive states are those that `zipfile` unpacks at most.
     """

@@ -64,7 +64,7 @@ class _Text:
 
 
 def document_options(options: Mapping[str, Any], limits: Limits) -> DocumentOptions:
-    """Return what of a document is read, of the options that a job has stored."""
+    """Return the options of reading a document, by those that a job has stored."""
     known = {each.name for each in fields(DocumentOptions)}
     given: dict[str, Any] = {name: value for name, value in options.items() if name in known}
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}

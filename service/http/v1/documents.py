@@ -58,7 +58,7 @@ class DocumentFields(BaseModel):
     """Join the lines of the paragraphs of a text file."""
 
     def document(self) -> dict[str, Any]:
-        """Return what of a document is read."""
+        """Return the options of reading the document."""
         return {
             "encoding": self.encoding,
             "columns": _names(self.columns),

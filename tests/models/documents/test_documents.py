@@ -1,4 +1,4 @@
-"""Documents of every format: what is translated, what stays, and which files are refused."""
+"""Documents of every format: the parts that are translated, those that stay, and the files that are refused."""
 
 import io
 import itertools

@@ -169,7 +169,7 @@ def test_a_killed_process_loses_at_most_a_hundredth(tmp_path):
                 lambda: database.execute("select count(*) from softserve_job_results").fetchone()[0] not in (stored, 0)
             )
             kept = dict(database.execute("select position, rowid from softserve_job_results").fetchall())
-        assert rows.items() <= kept.items()  # what was stored is not computed again
+        assert rows.items() <= kept.items()  # stored results are not computed again
         wait_until(lambda: json.loads(_asked(process.address, path, key))["status"] == "done", seconds=120)
         assert time.monotonic() > began
         lines = _asked(process.address, f"{path}/result", key).decode().splitlines()

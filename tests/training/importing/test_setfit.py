@@ -74,7 +74,7 @@ def test_probabilities_are_those_of_scikit_learn(
 
 
 class Command:
-    """What a pickle must not run."""
+    """A command that a pickle must not run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
