@@ -1,8 +1,9 @@
 """Import of causal language models: GPT-2, Llama, Mistral, Qwen, GPT-NeoX and Gemma.
 
 A directory has `config.json`, weights and a tokenizer that transformers reads as a file of the library `tokenizers`.
+Its head may be one of `training.softmax.huggingface.replace_head`.
 
-Shapes: `T` tokens, `V` tokens of the vocabulary.
+Shapes: `T` tokens, `V` tokens of the vocabulary, `d` hidden size.
 """
 
 import math
@@ -15,7 +16,7 @@ import onnx
 import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
 
 from models.bundle.contract import SpecialTokens
 from models.native import native_errors
@@ -23,6 +24,7 @@ from models.tasks.causal_language_model import CausalLanguageModel
 from models.tasks.causal_results import NextTokens, ScoredToken, TextScore
 from models.tasks.causal_tokenizer import CausalTokenizer
 from training.bundling.bundle import BundleGraph
+from training.bundling.folding import FoldedSoftmax, layer_section
 from training.bundling.model_card import Card
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
@@ -36,6 +38,8 @@ from training.importing.importer import Agreement, Importer, ImportOptions, need
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import TOKENIZER, reference_tokenizer
 from training.networks.causal_transformer import CausalHead, CausalTransformer
+from training.softmax import GeneralizedSoftmax
+from training.softmax.huggingface import HEAD_OPTIONS, former_class_name, head_class, head_class_name
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
 
 __all__ = ["CausalImporter"]
@@ -44,6 +48,8 @@ _DEFAULT_TOKENS = 2048
 """Longest text by default, in tokens, where the network has more positions: attention takes the square of memory."""
 _MORE_PARAMETERS = 1.05
 """How many times more parameters a configuration may describe than the weights have."""
+_HEADS = ("lm_head", "embed_out")
+"""Names of output layers in transformers."""
 _COMPARED_WORDS = 100
 """Most probable next tokens that are compared after each text."""
 
@@ -56,9 +62,13 @@ class CausalImporter(Importer):
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
-        self._model_class = getattr(need("transformers"), source.architecture)
+        self.class_name = former_class_name(source.architecture)
+        """The class of the model in transformers, whatever its head."""
+        self._model_class = getattr(need("transformers"), self.class_name)
         self._completed = _completed(self._model_class, source)
-        self.causal: CausalConfig = read_causal_config(source.architecture, self._completed.to_dict())
+        described = self._completed.to_dict()
+        options = described.pop(HEAD_OPTIONS, None)
+        self.causal: CausalConfig = read_causal_config(self.class_name, described)
         settings = self.causal.settings
         self._reference_tokenizer = reference_tokenizer(source)
         backend = Tokenizer.from_str(self._reference_tokenizer.backend_tokenizer.to_str())
@@ -72,7 +82,12 @@ class CausalImporter(Importer):
         self.max_tokens = self._max_tokens()
         tensors = source.weights()
         _check_size(self.causal, sum(tensor.numel() for tensor in tensors.values()))
-        self.network, self.head = read_causal_weights(source.architecture, self.causal, tensors)
+        of_layer = {} if options is None else _taken(tensors)
+        self.network, self.head = read_causal_weights(self.class_name, self.causal, tensors)
+        self.layer: GeneralizedSoftmax | None = (
+            None if options is None else _replaced_head(options, self.head, of_layer)
+        )
+        """The output layer that `replace_head` made, or None."""
 
     def _max_tokens(self) -> int:
         """Return the longest text in tokens, without the start token."""
@@ -83,7 +98,7 @@ class CausalImporter(Importer):
         return wanted
 
     def graphs(self) -> Mapping[str, BundleGraph]:
-        exported = causal_graphs(self.network, self.head)
+        exported = causal_graphs(self.network, self.head if self.layer is None else FoldedSoftmax(self.layer))
         return {name: BundleGraph(graph.contract, to_onnx(graph)) for name, graph in exported.items()}
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
@@ -91,7 +106,7 @@ class CausalImporter(Importer):
 
     def config(self) -> Mapping[str, object]:
         return {
-            "network": network_section(self.source.architecture, self.causal.settings),
+            "network": network_section(self.class_name, self.causal.settings),
             "tokenizer": TOKENIZER,
             "vocab_size": self.tokenizer.vocab_size,
             "special_tokens": self.special_tokens.model_dump(),
@@ -99,6 +114,8 @@ class CausalImporter(Importer):
         }
 
     def softmax(self) -> Mapping[str, object]:
+        if self.layer is not None:
+            return layer_section(self.layer)
         return {"kernels": [{"name": "lin"}], "softcap": self.causal.settings.final_softcap}
 
     def card(self) -> Card:
@@ -165,8 +182,9 @@ class CausalImporter(Importer):
 
     def _reference(self) -> Any:
         need("transformers").utils.logging.disable_progress_bar()
+        model_class = self._model_class if self.layer is None else head_class(self._model_class)
         with quiet():
-            model = self._model_class.from_pretrained(
+            model = model_class.from_pretrained(
                 None,
                 config=self._completed,
                 state_dict=self.source.weights(),
@@ -195,6 +213,41 @@ class CausalImporter(Importer):
 
 for _name in ARCHITECTURE_NAMES:
     register(_name)(CausalImporter)
+    register(head_class_name(_name))(CausalImporter)
+
+
+def _taken(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Remove the parameters of a `SoftmaxHead` other than its class vectors from tensors, and return them."""
+    found = {}
+    for name in list(tensors):
+        module, _, parameter = name.partition(".")
+        if module in _HEADS and parameter != "weight":
+            found[parameter] = tensors.pop(name)
+    return found
+
+
+def _replaced_head(options: object, head: CausalHead, others: Mapping[str, Tensor]) -> GeneralizedSoftmax:
+    """Return the output layer that `config.json` describes, with the class vectors of a head, and other parameters.
+
+    Raises `ImportRefused` for options and parameters that do not fit, and for tokens of probability 0.
+    """
+    weight = head.linear.weight
+    assert isinstance(weight, nn.Parameter)
+    try:
+        layer = GeneralizedSoftmax(*weight.shape, **options)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise ImportRefused(f"{HEAD_OPTIONS} in {CONFIG}: {error}") from error
+    if layer.has_zeros:
+        raise ImportRefused(
+            f"{HEAD_OPTIONS} in {CONFIG}: sparse_k and alpha above 1 give tokens the probability 0, and bundles of "
+            "causal language models have finite log-probabilities only"
+        )
+    layer.weight = weight
+    missing, unexpected = layer.load_state_dict(others, strict=False)
+    wrong = [*(name for name in missing if name != "weight"), *unexpected]
+    if wrong:
+        raise ImportRefused(f"the weights do not fit {HEAD_OPTIONS} in {CONFIG}: {', '.join(sorted(wrong))}")
+    return layer.requires_grad_(False).eval()
 
 
 def _probability(token: ScoredToken) -> float:

@@ -1,12 +1,14 @@
-"""Export of text classifiers written in PyTorch, whatever trained them.
+"""Export of models in PyTorch, whatever trained them: text classifiers, and language models of transformers.
 
 Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
 """
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,13 @@ from training.bundling.bundle import BundleGraph, BundleSettings, WrittenBundle
 from training.bundling.folding import layer_section
 from training.bundling.graphs import ExportGraph, random_sequences
 from training.bundling.onnx import to_onnx
+from training.bundling.onnx_tools import quiet
 from training.bundling.topk import top_k
+from training.importing.causal import CausalImporter
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.errors import ImportRefused
-from training.importing.importer import Agreement, ImportOptions, write_imported
-from training.importing.samples import Samples, read_samples
+from training.importing.importer import Agreement, Importer, ImportOptions, chosen_importer, write_imported
+from training.importing.samples import read_samples
 from training.importing.source import SourceDirectory
 from training.importing.tokenizers import encoder_tokenizer
 from training.softmax import GeneralizedSoftmax
@@ -33,32 +37,41 @@ from training.softmax import GeneralizedSoftmax
 __all__ = ["export_bundle"]
 
 
+_CLASSIFIER_TOKENS = 512
+"""Longest text of a classifier by default, in tokens."""
+
+
 def export_bundle(
     module: nn.Module,
     tokenizer: Any,
-    labels: Sequence[str],
+    labels: Sequence[str] | None = None,
     *,
     output: Path | str,
     name: str,
     licence: str,
     description: str,
     version: int = 1,
-    max_tokens: int = 512,
+    max_tokens: int | None = None,
     int8: bool = False,
     texts: Path | None = None,
     force: bool = False,
     report: Callable[[str], object] = lambda line: print(line, file=sys.stderr),
 ) -> WrittenBundle[Agreement]:
-    """Write `<output>/<name>/<version>/`, the bundle of a text classifier, without a recipe or a run.
+    """Write `<output>/<name>/<version>/`, the bundle of a classifier or a language model, without a recipe or a run.
 
-    `module(input_ids, attention_mask)`, with tokens and a mask that is 1 for tokens of the text, both `[B, T]`, returns
-    scores or log-probabilities `[B, C]`, or an object with those as `logits`. It is exported in evaluation mode, and
-    compared with the bundle on sample texts, alone and in batches. If it has one `GeneralizedSoftmax`, the manifest
-    describes that as its output layer.
+    With labels, `module(input_ids, attention_mask)` is a text classifier: of tokens and a mask that is 1 for tokens of
+    the text, both `[B, T]`, it returns scores or log-probabilities `[B, C]`, or an object with those as `logits`. It is
+    exported in evaluation mode. If it has one `GeneralizedSoftmax`, the manifest describes that as its output layer.
+    The tokenizer is one of the library `tokenizers`, or of transformers with such inside, that frames texts as BERT
+    does, with one token after each and perhaps one before. Texts have at most 512 tokens by default.
 
-    `tokenizer` is one of the library `tokenizers`, or of transformers with such inside, that frames texts as BERT does,
-    with one token after each and perhaps one before. `texts` is a file with a text a line, which the comparison and
-    with `int8` the ranges of activations are taken from as well; `report` is called with a line for each step.
+    Without labels, the module is a causal language model of transformers, with its own head or the one of
+    `training.softmax.huggingface.replace_head`, and a fast tokenizer of transformers. It is imported as
+    `softserve-train import` does what its `save_pretrained` writes.
+
+    The module is compared with the bundle on sample texts, alone and in batches. `texts` is a file with a text a line,
+    which the comparison and with `int8` the ranges of activations are taken from as well; `report` is called with a
+    line for each step.
 
     Raises `ImportRefused` for a module, tokenizer or labels that cannot become a bundle, `FileExistsError` where that
     version exists and `force` is not set, and `pydantic.ValidationError` for a name that no bundle can have.
@@ -66,13 +79,43 @@ def export_bundle(
     settings = BundleSettings(
         name=name, version=version, description=description, licence=licence, int8=int8, force=force
     )
+    options = ImportOptions(max_tokens=max_tokens, samples=read_samples(texts))
     training = [part for part in module.modules() if part.training]
     try:
-        importer = _ModuleImporter(module, tokenizer, labels, max_tokens, read_samples(texts))
-        return write_imported(importer, settings, Path(output), report)
+        with _importer(module, tokenizer, labels, options) as importer:
+            return write_imported(importer, settings, Path(output), report)
     finally:
         for part in training:
             part.training = True
+
+
+@contextmanager
+def _importer(
+    module: nn.Module, tokenizer: Any, labels: Sequence[str] | None, options: ImportOptions
+) -> Iterator[Importer]:
+    """Return the import of a classifier, or of a language model, which a temporary directory holds meanwhile."""
+    if labels is not None:
+        yield _ModuleImporter(module, tokenizer, labels, options)
+        return
+    with TemporaryDirectory() as directory:
+        saved: tuple[Any, ...] = (module, tokenizer)
+        for each in saved:
+            if not hasattr(each, "save_pretrained"):
+                raise ImportRefused(
+                    f"{type(each).__name__} is none of transformers: a language model and its tokenizer must be, and a "
+                    "classifier needs labels"
+                )
+            with quiet():
+                each.save_pretrained(directory)
+        source = SourceDirectory(Path(directory), _name(module))
+        if chosen_importer(source) is not CausalImporter:
+            raise ImportRefused(f"{source.architecture} is no causal language model: a classifier needs labels")
+        yield CausalImporter(source, options)
+
+
+def _name(module: nn.Module) -> str:
+    """Return the path of a module's class."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 class _ModuleImporter(ClassifierImporter):
@@ -82,11 +125,9 @@ class _ModuleImporter(ClassifierImporter):
     compares_tokens = False
     independent = False
 
-    def __init__(
-        self, module: nn.Module, tokenizer: Any, labels: Sequence[str], max_tokens: int, samples: Samples
-    ) -> None:
-        path = f"{type(module).__module__}.{type(module).__qualname__}"
-        super().__init__(SourceDirectory(Path(), path), ImportOptions(samples=samples))
+    def __init__(self, module: nn.Module, tokenizer: Any, labels: Sequence[str], options: ImportOptions) -> None:
+        super().__init__(SourceDirectory(Path(), _name(module)), options)
+        max_tokens = _CLASSIFIER_TOKENS if options.max_tokens is None else options.max_tokens
         if max_tokens < 3:
             raise ImportRefused(f"max_tokens must be at least 3, not {max_tokens}")
         self._module, self.max_tokens = _Scores(module).eval(), max_tokens

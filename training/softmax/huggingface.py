@@ -22,10 +22,12 @@ from torch.nn import functional
 
 from .mixture import GeneralizedSoftmax, KernelSpec, parse_kernels
 
-__all__ = ["from_pretrained", "head_class", "replace_head"]
+__all__ = ["HEAD_OPTIONS", "former_class_name", "from_pretrained", "head_class", "head_class_name", "replace_head"]
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
+HEAD_OPTIONS = "softmax_head"
+"""The field of `config.json` with the options of a `SoftmaxHead`."""
 _SUFFIX = "WithSoftmaxHead"
 _IGNORED = -100
 """The label of positions without a loss, in all models of transformers."""
@@ -110,19 +112,37 @@ def from_pretrained(directory: Any, **options: Any) -> Any:
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(directory)
-    if getattr(config, "softmax_head", None) is None:
-        raise ValueError(f"the model in {directory} has no softmax_head in its config.json: replace_head makes one")
-    name = config.architectures[0].removesuffix(_SUFFIX)
+    if getattr(config, HEAD_OPTIONS, None) is None:
+        raise ValueError(f"the model in {directory} has no {HEAD_OPTIONS} in its config.json: replace_head makes one")
+    name = former_class_name(config.architectures[0])
     return head_class(getattr(transformers, name)).from_pretrained(directory, **options)
+
+
+def head_class_name(name: str) -> str:
+    """Return the name of the class of a model whose head was replaced, which `architectures` in `config.json` has."""
+    return f"{name}{_SUFFIX}"
+
+
+def former_class_name(name: str) -> str:
+    """Return the name of the class in transformers of a model, whether its head was replaced or not."""
+    return name.removesuffix(_SUFFIX)
 
 
 @functools.cache
 def head_class(model_class: type) -> Any:
     """Return the subclass of a model's class that has a `SoftmaxHead`, as `config.softmax_head` describes it."""
+    from transformers import conversion_mapping
+
     if issubclass(model_class, _SoftmaxHeadModel):
         return model_class
     content = {"forward": _forward(model_class), "__module__": __name__, "__doc__": model_class.__doc__}
-    return type(f"{model_class.__name__}{_SUFFIX}", (_SoftmaxHeadModel, model_class), content)
+    name = head_class_name(model_class.__name__)
+    # transformers finds names of parameters in files, other than those of the model, by the name of the class.
+    mappings: Any = conversion_mapping
+    renamed = mappings.get_checkpoint_conversion_mapping(model_class.__name__)
+    if renamed is not None:
+        mappings.register_checkpoint_conversion_mapping(name, renamed, overwrite=True)
+    return type(name, (_SoftmaxHeadModel, model_class), content)
 
 
 class _SoftmaxHeadModel:
@@ -132,9 +152,22 @@ class _SoftmaxHeadModel:
         super().__init__(config, *arguments, **options)  # type: ignore[call-arg]
         _install_head(self, config.softmax_head, "keep")
 
+    def _init_weights(self, module: Any) -> None:
+        """Draw the parameters of a head that a file lacks, as `reset_parameters`, and keep those that were read."""
+        if not isinstance(module, SoftmaxHead):
+            super()._init_weights(module)  # type: ignore[misc]
+            return
+        read = {
+            name: parameter.detach().clone()
+            for name, parameter in module.named_parameters()
+            if getattr(parameter, "_is_hf_initialized", False)
+        }
+        module.reset_parameters()
+        module.load_state_dict(read, strict=False)
+
     def _get_name(self) -> str:
         """Return the name of the model's class, by which the Trainer knows language models."""
-        return type(self).__name__.removesuffix(_SUFFIX)
+        return former_class_name(type(self).__name__)
 
 
 def _forward(model_class: Any) -> Callable[..., Any]:

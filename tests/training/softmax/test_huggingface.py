@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -47,6 +47,7 @@ LANGUAGE_MODELS: dict[str, Callable[[], Any]] = {
     "Llama": lambda: _model("LlamaForCausalLM"),
     "Llama, tied": lambda: _model("LlamaForCausalLM", tie_word_embeddings=True),
     "BERT": lambda: _model("BertLMHeadModel", is_decoder=True),
+    "GPT-NeoX": lambda: _model("GPTNeoXForCausalLM"),
 }
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
     name: lambda name=name: _model(f"{name}ForSequenceClassification")  # type: ignore[misc]
@@ -194,6 +195,21 @@ def test_files_of_weights_hold_parameters_alone(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     assert set(load_file(tmp_path / "model.safetensors")) == {name for name, _ in model.named_parameters()}
     model.load_state_dict(from_pretrained(tmp_path).state_dict())
+
+
+def test_parameters_that_a_file_lacks_are_drawn(tmp_path: Path) -> None:
+    model = replace_head(LANGUAGE_MODELS["Llama"](), ["lin", {"name": "rbf", "learnable": True}], bias=True)
+    nn.init.normal_(_head(model).prior)
+    model.save_pretrained(tmp_path)
+    file, read = tmp_path / "model.safetensors", load_file(tmp_path / "model.safetensors")
+    (learnt,) = [name for name in read if name.startswith("lm_head.kernels.")]
+    kept = {name: each for name, each in read.items() if name not in ("lm_head.bias", learnt)}
+    kept["lm_head.prior"] = kept["lm_head.prior"] + 1
+    save_file(kept, file, {"format": "pt"})
+    loaded = dict(from_pretrained(tmp_path).named_parameters())
+    assert torch.equal(loaded["lm_head.prior"], kept["lm_head.prior"])
+    assert not loaded["lm_head.bias"].any()
+    assert torch.equal(loaded[learnt], read[learnt])  # as it begins
 
 
 # ---- generation ----------------------------------------------------------------------------------------------
