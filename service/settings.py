@@ -48,8 +48,8 @@ _SERVICE_LINK = re.compile(r"tcp://[0-9a-fA-F.:\[\]]+:[0-9]{1,5}")
 _DEVICE = "(auto|cpu|(cuda|tensorrt)(:[0-9]{1,3})?)"
 
 
-_DOCUMENTS = ("sqlalchemy", "python_multipart")
-"""Packages without which there are no jobs."""
+_DATABASE = ("sqlalchemy", "python_multipart")
+"""Packages without which there is no database."""
 
 
 class Settings(BaseSettings):
@@ -161,10 +161,10 @@ class Settings(BaseSettings):
     these paths do not exist."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
     """Larger request bodies are refused with 413 before they are read to the end."""
-    jobs_database: str | None = None
-    """Database of documents that are translated in the background: sqlite:///PATH, or postgresql://... Several
-    processes can share it. It holds the documents and their translations. Without it the paths of documents do not
-    exist. Needs pip install 'softserve[documents]'."""
+    database: str | None = None
+    """Database of stored data: sqlite:///PATH, or postgresql://... Several processes can share it. It holds documents
+    that are translated in the background and their translations. Without it their paths do not exist. Needs pip install
+    'softserve[documents]', and for PostgreSQL its driver: pip install 'psycopg[binary]'."""
     max_document_bytes: Annotated[int, Field(ge=1, le=1 << 28)] = 16 << 20
     """Larger documents are refused with 413 before they are read to the end."""
     max_documents: Annotated[int, Field(ge=1)] = 20
@@ -242,11 +242,11 @@ class Settings(BaseSettings):
                 raise ValueError(f"the protocol {name} needs pip install 'softserve[{name}]'")
         return value
 
-    @field_validator("jobs_database")
+    @field_validator("database")
     @classmethod
-    def _jobs_can_be_stored(cls, value: str | None) -> str | None:
-        if value is not None and (missing := [name for name in _DOCUMENTS if find_spec(name) is None]):
-            raise ValueError(f"documents need {missing[0]}: pip install 'softserve[documents]'")
+    def _database_can_be_opened(cls, value: str | None) -> str | None:
+        if value is not None and (missing := [name for name in _DATABASE if find_spec(name) is None]):
+            raise ValueError(f"a database needs {missing[0]}: pip install 'softserve[documents]'")
         return value
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.jobs.database import Job
     from service.jobs.jobs import Jobs
+    from service.store.database import Database
 
 __all__ = [
     "UPLOAD_PATHS",
@@ -51,13 +52,13 @@ class Upload:
     file: IO[bytes]
 
 
-def jobs_of(settings: Settings, engine: Engine) -> "Jobs | None":
-    """Return the jobs of an application; None where there is no database. Raises `DatabaseError`."""
-    if settings.jobs_database is None:
+def jobs_of(settings: Settings, engine: Engine, database: "Database | None") -> "Jobs | None":
+    """Return the jobs of an application; None where there is no database."""
+    if database is None:
         return None
     from service.jobs.jobs import Jobs  # needs the extra `documents`
 
-    return Jobs(settings, engine)
+    return Jobs(settings, engine, database)
 
 
 def upload_limit(settings: Settings) -> int:
@@ -69,7 +70,7 @@ def documents_of(request: Request) -> "Jobs":
     """Return the jobs of the application; raises `HTTPException` where documents are not served."""
     jobs: Jobs | None = request.app.state.jobs
     if jobs is None:
-        raise HTTPException(404, "documents are not served here: the service runs without --jobs-database")
+        raise HTTPException(404, "documents are not served here: the service runs without --database")
     return jobs
 
 

@@ -9,6 +9,7 @@ from service.engine.client import Engine
 from service.jobs.database import Job, JobDatabase, NewJob
 from service.jobs.worker import Worker
 from service.settings import Settings
+from service.store.database import Database
 
 __all__ = ["Jobs"]
 
@@ -23,11 +24,10 @@ _STORED_TOGETHER = 2
 class Jobs:
     """Documents that are translated in the background."""
 
-    def __init__(self, settings: Settings, engine: Engine) -> None:
-        """Open the database; raises `DatabaseError`."""
-        assert settings.jobs_database is not None
+    def __init__(self, settings: Settings, engine: Engine, database: Database) -> None:
+        """Store jobs in a database, and compute them by an engine."""
         self._database = JobDatabase(
-            settings.jobs_database,
+            database,
             per_owner=settings.max_documents,
             max_bytes=settings.max_documents_mb * _MEGABYTE,
             lifetime=settings.document_hours * _HOUR,
@@ -65,4 +65,3 @@ class Jobs:
             task.cancel()
             await asyncio.wait([task])
             self._worker.close()
-            self._database.close()

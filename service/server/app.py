@@ -19,6 +19,7 @@ from service.engine.watching import DirectoryWatcher
 from service.http import admin, health, models
 from service.http.access_log import AccessLog
 from service.http.auth import AuthMiddleware, Guard, KeyRing, administrators_only, read_keys
+from service.http.database import database_of
 from service.http.documents import UPLOAD_PATHS, jobs_of, upload_limit
 from service.http.endpoint import ENDPOINTS
 from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
@@ -63,7 +64,8 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     app.state.settings, app.state.metrics, app.state.served_models = settings, metrics, served_models
     app.state.resources = resources
     app.state.engine = Engine(settings, metrics, served_models, resources)
-    app.state.jobs = jobs_of(settings, app.state.engine)
+    app.state.database = database_of(settings)
+    app.state.jobs = jobs_of(settings, app.state.engine, app.state.database)
     app.state.heap_trimmer = served_models.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
@@ -138,6 +140,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await served_models.stop()
     finally:
         measuring.cancel()
+        if app.state.database is not None:
+            app.state.database.close()
         app.state.exposition.close()
         app.state.resources.close()
 

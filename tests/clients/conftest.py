@@ -23,7 +23,7 @@ def served(log, *arguments):
 
 
 def _jobs(directory):
-    return "--jobs-database", f"sqlite:///{directory / 'jobs.db'}"
+    return "--database", f"sqlite:///{directory / 'jobs.db'}"
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,10 @@ from models import LanguageModel, ModelStore
 from service.server.app import create_app
 from service.server.process import Server
 from service.settings import BUNDLED, Settings
+from service.store.database import Database
 from tests.service.process import Process
 from tests.service.raw_http import Served
+from tests.support.databases import database_url
 from tests.support.waiting import wait_until as _wait_until
 
 collect_ignore = ["deploy"]  # `make test-ray`
@@ -31,6 +33,17 @@ def _no_settings_from_outside() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("SOFTSERVE_")]:
             patch.delenv(name)
         yield
+
+
+@pytest.fixture
+def open_database() -> Iterator[Callable[[Path], Database]]:
+    """Return a function that opens the database of a path; all of them are closed after the test."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(path: Path) -> Database:
+            return stack.enter_context(contextlib.closing(Database(database_url(path))))
+
+        yield opened
 
 
 @pytest.fixture(scope="session")

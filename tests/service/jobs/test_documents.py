@@ -28,7 +28,7 @@ def client(tmp_path_factory):
     settings = Settings(
         threads=1,
         models=("de-en",),
-        jobs_database=f"sqlite:///{directory / 'jobs.db'}",
+        database=f"sqlite:///{directory / 'jobs.db'}",
         max_document_bytes=100_000,
         max_documents=2,
         api_keys=directory / "keys.txt",
@@ -142,7 +142,7 @@ def _asked(address, path, key="", content=None):
 
 def test_a_killed_process_loses_at_most_a_hundredth(tmp_path):
     """Each text is computed once, but for those that were computed when the process was killed."""
-    arguments = ["--models", "de-en", "--jobs-database", f"sqlite:///{tmp_path / 'jobs.db'}"]
+    arguments = ["--models", "de-en", "--database", f"sqlite:///{tmp_path / 'jobs.db'}"]
     arguments += ["--document-lease-seconds", "1"]
     count = 800
     content = "\n".join(f"Wir haben heute {number} neue Briefe gelesen." for number in range(count)).encode()
