@@ -3,9 +3,11 @@
 import abc
 import asyncio
 import contextlib
+import functools
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, Protocol, Self
@@ -15,6 +17,7 @@ from service.engine.allowance import MARGIN, SHORT_DEADLINE, too_short
 from service.engine.caller import Timing
 from service.engine.computations import Computations, ModelStuck
 from service.engine.drain import DrainRate
+from service.engine.fairness import SINGLE_FLOW, Flow
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 from service.engine.waiting import Outputs, Waiting
@@ -119,8 +122,8 @@ class Batcher(abc.ABC):
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._preparing = 0
-        """Queries that are being prepared."""
+        self._preparing: Counter[str] = Counter()
+        """Queries of each flow that are being prepared."""
         self._computing = 0.0
         """Cost of the entries that are being computed."""
         self._submitted: set[Outputs] = set()
@@ -176,22 +179,28 @@ class Batcher(abc.ABC):
         self._thread.shutdown(wait=self.working)
 
     async def submit(
-        self, operation: str, parts: Sequence[Part], deadline: float, urgency: int = DEFAULT_URGENCY
+        self,
+        operation: str,
+        parts: Sequence[Part],
+        deadline: float,
+        urgency: int = DEFAULT_URGENCY,
+        flow: Flow = SINGLE_FLOW,
     ) -> tuple[list[Any], Timing]:
         """Return the outputs of the parts of a request, in order.
 
         `deadline` is on the clock of `time.monotonic`, `urgency` 0 is the greatest. Only parts of one operation share a
-        batch.
+        batch. Requests of several flows are computed in turns.
 
         Raises `QueueFull` at once where there is no room, `DeadlineExceeded` at the deadline, `Stopped`,
         `EngineFailed`, `ModelStuck`, `ComputationTimeout` and errors of the operation. A call that is cancelled or
         expires removes its parts from the queue, and from a running decoding at its next step; a batch that holds them
         is finished for the others, and interrupted where there are none.
         """
-        self.admit(len(parts), deadline, unloaded=lambda: self.unloaded_seconds(operation, self.work_of(parts)))
+        unloaded = functools.partial(self._unloaded_seconds_of, operation, parts)
+        self.admit(len(parts), deadline, unloaded=unloaded, flow=flow)
         loop = asyncio.get_running_loop()
         outputs = Outputs(len(parts), loop)
-        entries = self._entries(operation, parts, outputs, deadline, urgency)
+        entries = self._entries(operation, parts, outputs, deadline, urgency, flow)
         self._push(entries)
         self.admitted += len(parts)
         self._submitted.add(outputs)
@@ -206,8 +215,11 @@ class Batcher(abc.ABC):
             timer.cancel()
             self._submitted.discard(outputs)
 
+    def _unloaded_seconds_of(self, operation: str, parts: Sequence[Part]) -> float:
+        return self.unloaded_seconds(operation, self.work_of(parts))
+
     def _entries(
-        self, operation: str, parts: Sequence[Part], outputs: Outputs, deadline: float, urgency: int
+        self, operation: str, parts: Sequence[Part], outputs: Outputs, deadline: float, urgency: int, flow: Flow
     ) -> list[Entry[Waiting]]:
         now, context = time.monotonic(), self._tracer.context() if self._tracer else None
         costs = self._costs(operation, parts)
@@ -219,6 +231,7 @@ class Batcher(abc.ABC):
                 arrived=now,
                 deadline=deadline,
                 urgency=urgency,
+                flow=flow,
                 payload=Waiting(part, outputs, place, context),
             )
             for place, part in enumerate(parts)
@@ -282,11 +295,12 @@ class Batcher(abc.ABC):
         deadline: float = math.inf,
         cost: float = 0.0,
         unloaded: Callable[[], float] = float,
+        flow: Flow = SINGLE_FLOW,
     ) -> None:
         """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
 
         `cost` is an estimate of their own; `unloaded` returns one of the seconds that they take while nothing else is
-        computed.
+        computed. What waits of other flows than `flow` counts as far as it is computed before them.
         `submit` calls this method too; a caller that calls it before it makes the queries saves that work. Raises
         `Stopped`, `EngineFailed` and `ModelStuck` where nothing is accepted.
         """
@@ -295,44 +309,71 @@ class Batcher(abc.ABC):
             raise EngineFailed
         if self._stopping:
             raise Stopped
-        never = items > self.limits.max_queue_items
-        if never or len(self._queue) + self._preparing + items > self.limits.max_queue_items:
-            self._refuse(items, never=never)
-        if self._drain.seconds(self._queue.cost) > self.limits.max_wait:
-            self._refuse(items)
-        before, left = self._queue.cost + self._computing, deadline - time.monotonic()
-        if self._submitted and self._drain.seconds(before + cost) > MARGIN * left:
-            self._refuse(items, reason=SHORT_DEADLINE if too_short(left, unloaded()) else _OVERLOADED)
+        if items > self.limits.max_queue_items:
+            self._refuse(items, never=True)
+        if not self._queue.has_room(flow, items + self._preparing[flow.name], self._preparing_others(flow)):
+            self._refuse(items, flow=flow)
+        if self._waits_longer(self.limits.max_wait, flow):
+            self._refuse(items, flow=flow)
+        left = deadline - time.monotonic()
+        if self._submitted and self._waits_longer(MARGIN * left, flow, cost, self._computing):
+            reason = SHORT_DEADLINE if too_short(left, unloaded()) else _OVERLOADED
+            self._refuse(items, reason=reason, flow=flow)
 
-    def _refuse(self, items: int, *, never: bool = False, reason: str = _OVERLOADED) -> NoReturn:
+    def _preparing_others(self, flow: Flow) -> int:
+        """Return how many queries of other flows are being prepared."""
+        return self._preparing.total() - self._preparing[flow.name] if self._preparing else 0
+
+    def _waits_longer(self, seconds: float, flow: Flow, cost: float = 0.0, computing: float = 0.0) -> bool:
+        """Return whether entries of a flow that cost so much are expected to wait and take longer than that."""
+        if self._drain.seconds(self._queue.cost + computing + cost) <= seconds:  # also after all other flows
+            return False
+        return self._drain.seconds(self._queue.cost_before(flow, cost) + computing + cost) > seconds
+
+    def _expected_wait(self, flow: Flow) -> float:
+        """Return the seconds in which what waits of a flow is expected to be computed."""
+        return self._drain.seconds(self._queue.cost_before(flow))
+
+    def _refuse(
+        self, items: int, *, never: bool = False, reason: str = _OVERLOADED, flow: Flow = SINGLE_FLOW
+    ) -> NoReturn:
         self._count_refused(items, reason)
-        raise QueueFull(never=never, retry_after=self._drain.seconds(self._queue.cost), limits=self.limits)
+        raise QueueFull(never=never, retry_after=self._expected_wait(flow), limits=self.limits)
 
     def _count_refused(self, items: int, reason: str = _OVERLOADED) -> None:
         self.refused += items
         self._observer.rejected(reason, items)
 
     @contextlib.contextmanager
-    def preparing(self, operation: str, items: int, deadline: float, tokens: float = 0.0) -> Iterator[None]:
+    def preparing(
+        self, operation: str, items: int, deadline: float, tokens: float = 0.0, flow: Flow = SINGLE_FLOW
+    ) -> Iterator[None]:
         """Admit queries that are still to be made, and count them as queued; raises the errors of `admit`.
 
         `tokens` is an estimate of their number of tokens.
         """
         cost = self._estimated_cost(operation, items, tokens)
-        self.admit(items, deadline, cost, lambda: self.unloaded_seconds(operation, Work.estimated(items, tokens)))
-        self._preparing += items
+        unloaded = functools.partial(self.unloaded_seconds, operation, Work.estimated(items, tokens))
+        self.admit(items, deadline, cost, unloaded, flow)
+        self._preparing[flow.name] += items
         try:
             yield
         finally:
-            self._preparing -= items
+            self._preparing[flow.name] -= items
+            if not self._preparing[flow.name]:
+                del self._preparing[flow.name]
 
     def _push(self, entries: Sequence[Entry[Waiting]]) -> None:
         try:
-            self._queue.push(entries)
+            dropped = self._queue.push(entries)
         except QueueFull as error:
             self._count_refused(len(entries))
-            seconds = self._drain.seconds(self._queue.cost)
+            seconds = self._expected_wait(entries[0].flow)
             raise QueueFull(never=error.never, retry_after=seconds, limits=self.limits) from error
+        for each in dropped:
+            self._count_refused(1)
+            seconds = self._expected_wait(each.flow)
+            each.payload.fail(QueueFull(never=False, retry_after=seconds, limits=self.limits))
         self._report_queue()
 
     def _report_queue(self) -> None:

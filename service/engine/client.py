@@ -12,6 +12,7 @@ from models.operations.query import Part
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.caller import Account, Caller
+from service.engine.fairness import SINGLE_FLOW, Flow
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 from service.engine.served_models import ServedModels
@@ -58,6 +59,8 @@ class Begun:
         self.served, self.model = served, served.model
         self._engine, self._account = engine, caller.account
         self._urgency, self._seconds = caller.urgency, [0.0, 0.0]
+        self.flow = Flow(caller.tenant) if caller.tenant else SINGLE_FLOW
+        """The requests of the same API key, which share the model with those of others."""
         if caller.tenant and not engine.settings.share_prefix_cache:
             self.model = served.model.with_cache_salt(caller.tenant)
         self.deadline = engine.deadline(caller)
@@ -109,7 +112,7 @@ class Begun:
         try:
             accepted = inputs[: engine.settings.max_queue_items]  # more are refused, whatever they cost
             tokens = served.model.estimated_tokens(function, accepted)
-            with served.batcher.preparing(function, len(inputs), self.deadline, tokens):
+            with served.batcher.preparing(function, len(inputs), self.deadline, tokens, self.flow):
                 if images:
                     made = await preparation.images(query, inputs, self.deadline, computations)
                 else:
@@ -146,7 +149,7 @@ class Begun:
 
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""
-        outputs, timing = await self.served.batcher.submit(function, parts, self.deadline, self._urgency)
+        outputs, timing = await self.served.batcher.submit(function, parts, self.deadline, self._urgency, self.flow)
         queue, inference = self._seconds = [self._seconds[0] + timing.queue, self._seconds[1] + timing.inference]
         self._account.timing = Timing(queue, inference, timing.batch)
         if self._engine.settings.tracing:

@@ -16,6 +16,7 @@ from service.engine.batcher import PAUSE, Batcher, DeadlineExceeded, Observer, T
 from service.engine.budget import Budget
 from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import CostModel, Sample
+from service.engine.fairness import SINGLE_FLOW, Flow
 from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
 from service.engine.waiting import Waiting, awaited
 
@@ -105,12 +106,17 @@ class ContinuousBatcher(Batcher):
         self._empty: dict[int, Decoding] = {}
 
     async def submit(
-        self, operation: str, parts: Sequence[Part], deadline: float, urgency: int = DEFAULT_URGENCY
+        self,
+        operation: str,
+        parts: Sequence[Part],
+        deadline: float,
+        urgency: int = DEFAULT_URGENCY,
+        flow: Flow = SINGLE_FLOW,
     ) -> tuple[list[list[Hypothesis]], Timing]:
         """Return the hypotheses of each source; raises `OverBudget` where one does not fit into the cache alone."""
         for part in parts:
             self._cache.check(self._bytes(None, [_source(part)]))
-        return await super().submit(operation, parts, deadline, urgency)
+        return await super().submit(operation, parts, deadline, urgency, flow)
 
     def _batch_key(self, operation: str, part: Part) -> str:
         """Return the beam size and the length class."""

@@ -4,17 +4,22 @@ Texts of one batch are padded to the longest, so a batch costs its longest lengt
 cost. The oldest of the most urgent entries is the head of the next batch, or the oldest of all once it has waited for
 the starvation limit. All waiting entries are split into the batches that cost least together, of which the one
 that holds the head of the line runs.
+
+Where entries of several flows wait, which are those of several API keys, entries of one urgency are ordered by
+weighted fair queuing in place of the time of arrival: see `service.engine.fairness`. A full queue drops the newest
+entries of the flow that fills most of it for entries of one that fills less.
 """
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import attrgetter
 from typing import Generic, TypeVar
 
 from models.batching import split
+from service.engine.fairness import SINGLE_FLOW, Backlog, FairClock, Flow, share_of_backlogs
 from service.engine.patience import Patience
 
 __all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
@@ -61,7 +66,14 @@ class Entry(Generic[T]):
     deadline: float
     urgency: int = DEFAULT_URGENCY
     """RFC 9218 urgency: 0 is the most urgent, 7 the least."""
+    flow: Flow = SINGLE_FLOW
+    """Entries of several flows are served in turns, by their weights."""
     payload: T
+
+    @property
+    def work(self) -> float:
+        """The cost, or the length where no cost is estimated."""
+        return self.cost or self.length
 
 
 class QueueFull(Exception):
@@ -83,6 +95,10 @@ class BatchQueue(Generic[T]):
         self.limits = limits
         self._entries: dict[Entry[T], None] = {}
         self._tokens, self._cost = 0, 0.0
+        self._backlogs: dict[str, Backlog] = {}
+        """The waiting entries of each flow."""
+        self._clocks: dict[int, FairClock] = {}
+        """The service of the flows of each urgency."""
         self._earliest_deadline = math.inf
         """No later than the earliest deadline of the waiting entries."""
         self._patience = Patience()
@@ -102,20 +118,88 @@ class BatchQueue(Generic[T]):
         """Summed costs of the waiting entries."""
         return self._cost if self._entries else 0.0
 
-    def push(self, entries: Sequence[Entry[T]]) -> None:
-        """Append all entries of a request, or none and raise `QueueFull`."""
+    def cost_before(self, flow: Flow, cost: float = 0.0) -> float:
+        """Return the cost of the waiting entries that are expected to be computed before new ones of a flow are.
+
+        `cost` is that of the new ones.
+        """
+        if len(self._backlogs) < 2 and flow.name in self._backlogs:
+            return self.cost
+        return share_of_backlogs(self._backlogs, flow, cost)
+
+    def push(self, entries: Sequence[Entry[T]]) -> list[Entry[T]]:
+        """Append all entries of a request, or none and raise `QueueFull`; all of them are of one flow.
+
+        Returns the entries of other flows that are dropped for them.
+        """
         tokens, limits = sum(entry.length for entry in entries), self.limits
         if len(entries) > limits.max_queue_items or tokens > limits.max_queue_tokens:
             raise QueueFull(never=True, limits=limits)
+        dropped: list[Entry[T]] = []
         if len(self) + len(entries) > limits.max_queue_items or self._tokens + tokens > limits.max_queue_tokens:
-            raise QueueFull(never=False)
+            dropped = self._dropped_for(entries, tokens)
+            self.remove(dropped)
         if entries and self.limits.batch_seconds:
             arrived, computing = entries[0].arrived, self._computing > 0
             self._patience.arrived(arrived, len(entries), len(self), self._window, computing=computing)
         self._entries.update(dict.fromkeys(entries))
         self._tokens += tokens
-        self._cost += sum(entry.cost for entry in entries)
+        cost = sum(entry.cost for entry in entries)
+        self._cost += cost
+        if entries:
+            flow = entries[0].flow
+            self._backlogs.setdefault(flow.name, Backlog(flow.weight)).add(len(entries), tokens, cost)
+        for entry in entries:
+            self._clock(entry.urgency).add(entry)
         self._earliest_deadline = min([self._earliest_deadline, *(entry.deadline for entry in entries)])
+        return dropped
+
+    def has_room(self, flow: Flow, items: int, others: int = 0) -> bool:
+        """Return whether so many entries of a flow would be accepted.
+
+        `others` are entries that are expected in addition, of any flow.
+        """
+        limits = self.limits
+        if len(self) + others + items <= limits.max_queue_items:
+            return True
+        own = self._backlogs.get(flow.name)
+        after = Backlog(flow.weight, items + (own.items if own else 0), own.tokens if own else 0)
+        longest = max(map(self._fraction, self._backlogs.values()), default=0.0)
+        return longest > self._fraction(after)
+
+    def _dropped_for(self, entries: Sequence[Entry[T]], tokens: int) -> list[Entry[T]]:
+        """Return entries of flows with longer backlogs, the newest first, without which new ones have room.
+
+        Raises `QueueFull` where the backlog of the new ones' flow would be the longest.
+        """
+        limits, flow = self.limits, entries[0].flow
+        backlogs = {name: replace(each) for name, each in self._backlogs.items()}
+        own = backlogs.setdefault(flow.name, Backlog(flow.weight))
+        own.add(len(entries), tokens, 0.0)
+        newest = {name: self._newest(name) for name in backlogs}
+        items, left = len(self) + len(entries), self._tokens + tokens
+        dropped = []
+        while items > limits.max_queue_items or left > limits.max_queue_tokens:
+            name = max(backlogs, key=lambda name: self._fraction(backlogs[name]))
+            if self._fraction(backlogs[name]) <= self._fraction(own):
+                raise QueueFull(never=False)
+            entry = next(newest[name])
+            dropped.append(entry)
+            backlogs[name].add(-1, -entry.length, 0.0)
+            items, left = items - 1, left - entry.length
+        return dropped
+
+    def _newest(self, flow: str) -> Iterator[Entry[T]]:
+        return (entry for entry in reversed(self._entries) if entry.flow.name == flow)
+
+    def _fraction(self, backlog: Backlog) -> float:
+        return backlog.fraction(self.limits.max_queue_items, self.limits.max_queue_tokens)
+
+    def _clock(self, urgency: int) -> FairClock:
+        clock = self._clocks.get(urgency)
+        if clock is None:
+            clock = self._clocks[urgency] = FairClock()
+        return clock
 
     def completed(self, now: float, batch: Collection[Entry[T]]) -> None:
         """Record that a batch of `next_batch` has been computed, or has failed."""
@@ -134,6 +218,11 @@ class BatchQueue(Generic[T]):
                 del self._entries[entry]
                 self._tokens -= entry.length
                 self._cost -= entry.cost
+                self._clocks[entry.urgency].remove(entry)
+                backlog = self._backlogs[entry.flow.name]
+                backlog.add(-1, -entry.length, -entry.cost)
+                if not backlog.items:
+                    del self._backlogs[entry.flow.name]
 
     def expired(self, now: float) -> list[Entry[T]]:
         """Remove and return the entries whose deadline has passed."""
@@ -163,16 +252,25 @@ class BatchQueue(Generic[T]):
             return []
         head, limits = self.head(now), self.limits
         key, urgency = head.batch_key, head.urgency
-        equals = [entry for entry in self._entries if entry.batch_key == key and entry.urgency == urgency]
-        # The oldest ones, the head among them, so that entries of similar lengths do not overtake others repeatedly.
+        equals = self._clocks[urgency].in_order(
+            [entry for entry in self._entries if entry.batch_key == key and entry.urgency == urgency]
+        )
+        # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly.
         considered = _CONSIDERED * limits.max_batch_items
         batch = _cheapest_with(head, equals[:considered], limits)
         if len(batch) < limits.max_batch_items and len(equals) < len(self._entries):  # others backfill the batch
             others = (entry for entry in self._entries if entry.batch_key == key and entry.urgency != urgency)
             _fill(batch, _closest(islice(others, considered), head), limits)
-        self.remove(batch)
+        self._take(batch)
         self._computing += 1
         return batch
+
+    def _take(self, batch: Sequence[Entry[T]]) -> None:
+        """Remove entries that are about to be computed, and charge them to their flows."""
+        if len(self._backlogs) > 1:
+            for urgency, clock in self._clocks.items():
+                clock.charge(entry for entry in batch if entry.urgency == urgency)
+        self.remove(batch)
 
     def next_joining(
         self, now: float, room: int, fits: Callable[[Sequence[Entry[T]]], bool] = lambda batch: True
@@ -193,19 +291,46 @@ class BatchQueue(Generic[T]):
             if fitting is None:
                 return []
             head = fitting
-        candidates = (entry for entry in self._entries if entry is not head and entry.batch_key == head.batch_key)
+        candidates = self._joining(head, _CONSIDERED * room)
         batch = [head]
         limits = replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens)
         _fill(batch, _closest(candidates, head), limits, fits)
-        self.remove(batch)
+        self._take(batch)
         return batch
 
+    def _joining(self, head: Entry[T], most: int) -> Iterable[Entry[T]]:
+        """Return the entries that may join with the head: of several flows those whose turn it is, by urgency."""
+        candidates = [entry for entry in self._entries if entry is not head and entry.batch_key == head.batch_key]
+        if len(self._backlogs) < 2:
+            return candidates
+        ordered = (
+            entry
+            for urgency in sorted({entry.urgency for entry in candidates})
+            for entry in self._clocks[urgency].in_order([each for each in candidates if each.urgency == urgency])
+        )
+        return islice(ordered, most)
+
     def head(self, now: float) -> Entry[T]:
-        """Return the head of the line: the oldest of the most urgent, or one that has waited too long."""
+        """Return the head of the line: the first of the most urgent, or one that has waited too long.
+
+        Of entries of one flow, the oldest is the first.
+        """
+        if len(self._backlogs) > 1:
+            return self._fair_head(now)
         oldest = next(iter(self._entries))
         if now - oldest.arrived >= self.limits.starvation_limit:
             return oldest
         return min(self._entries, key=_URGENCY)  # the first of several
+
+    def _fair_head(self, now: float) -> Entry[T]:
+        """Return the head where several flows wait: their turns hold also for entries that have waited too long."""
+        heads = [
+            clock.first(entry for entry in self._entries if entry.urgency == urgency)
+            for urgency, clock in sorted(self._clocks.items())
+            if len(clock)
+        ]
+        oldest = min(heads, key=attrgetter("arrived"))
+        return oldest if now - oldest.arrived >= self.limits.starvation_limit else heads[0]
 
 
 _URGENCY, _LENGTH = attrgetter("urgency"), attrgetter("length")
@@ -215,7 +340,7 @@ _CONSIDERED = 4
 """Full batches whose entries are candidates for the next batch."""
 
 
-def _cheapest_with(head: Entry[T], candidates: list[Entry[T]], limits: Limits) -> list[Entry[T]]:
+def _cheapest_with(head: Entry[T], candidates: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:
     """Return the batch that holds the head, where all candidates are split into the batches that cost least together.
 
     Batches hold neighbours in the order of lengths, and the split is exact: see `models.batching`.

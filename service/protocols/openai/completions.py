@@ -134,7 +134,7 @@ async def _job(request: Request) -> _Job:
     begun.expect_inputs("score", fields.prompt)
     if (largest := max(fields.logit_bias, default=0)) >= writer.vocab_size:
         raise QueryError(f"logit_bias: token ids must be from 0 to {writer.vocab_size - 1}, not {largest}")
-    begun.served.batcher.admit(len(fields.prompt) * fields.candidates, begun.deadline)
+    begun.served.batcher.admit(len(fields.prompt) * fields.candidates, begun.deadline, flow=begun.flow)
 
     def query(prompt: Prompt) -> Any:
         found = writer.query(prompt, fields.explain)

@@ -71,11 +71,11 @@ class Batcher:
     def __init__(self):
         self.calls = []
 
-    def preparing(self, operation, items, deadline, tokens):
+    def preparing(self, operation, items, deadline, tokens, flow):
         self.calls.append(("preparing", operation, items, tokens))
         return contextlib.nullcontext()
 
-    async def submit(self, operation, parts, deadline, urgency):
+    async def submit(self, operation, parts, deadline, urgency, flow):
         self.calls.append(("submit", operation, list(parts), urgency))
         return [len(part) for part in parts], Timing(0.0, 0.0, 1)
 

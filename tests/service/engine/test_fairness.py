@@ -1,0 +1,270 @@
+"""Weighted fair queuing between the flows of API keys."""
+
+import asyncio
+import math
+import time
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.drain import DrainRate
+from service.engine.fairness import Flow
+from service.engine.queue import BatchQueue, Entry, QueueFull
+from tests.service.engine.doubling import Query, limits, with_bench
+
+A, B, C = Flow("a"), Flow("b"), Flow("c", weight=2.0)
+
+
+def entry(flow=A, length=1, arrived=0.0, urgency=3, cost=0.0):
+    return Entry(
+        batch_key="x",
+        length=length,
+        cost=cost,
+        arrived=arrived,
+        deadline=math.inf,
+        urgency=urgency,
+        flow=flow,
+        payload=None,
+    )
+
+
+def queue(*entries, **changes):
+    values = {"max_batch_items": 1, "max_queue_items": 1000, "max_queue_tokens": 10_000, "starvation_limit": math.inf}
+    waiting = BatchQueue(limits(**values | changes))
+    for each in entries:
+        waiting.push([each])
+    return waiting
+
+
+def order(waiting, now=0.0):
+    names = ""
+    while batch := waiting.next_batch(now):
+        names += "".join(each.flow.name for each in batch)
+    return names
+
+
+# ---- hand-computed cases ----
+
+
+def test_flows_of_equal_weights_take_turns():
+    assert order(queue(*(entry(A) for _ in range(4)), *(entry(B) for _ in range(3)))) == "abababa"
+
+
+def test_a_flow_of_twice_the_weight_is_served_twice_as_often():
+    """Counters after each: a 1 | c .5 | c 1 | a 2 | c 1.5 | c 2 | ..."""
+    assert order(queue(*(entry(A) for _ in range(3)), *(entry(C) for _ in range(6)))) == "accaccacc"
+
+
+def test_the_work_counts_and_not_the_number_of_texts():
+    """Texts of 4 tokens against texts of 2: one of the first for two of the others."""
+    assert order(queue(*(entry(A, 4) for _ in range(2)), *(entry(B, 2) for _ in range(4)))) == "abbabb"
+
+
+def test_the_estimated_cost_counts_where_there_is_one():
+    entries = [*(entry(A, cost=2.0) for _ in range(2)), *(entry(B, cost=1.0) for _ in range(4))]
+    assert order(queue(*entries)) == "abbabb"
+
+
+def test_time_without_requests_earns_no_credit():
+    waiting = queue(*(entry(A) for _ in range(6)), entry(B))
+    assert [waiting.next_batch(0.0)[0].flow.name for _ in range(4)] == ["a", "b", "a", "a"]
+    for _ in range(2):
+        waiting.push([entry(B)])
+    assert order(waiting) == "ababa"
+
+
+def test_one_flow_is_served_in_order_of_arrival():
+    entries = [entry(A, length) for length in (5, 1, 3)]
+    waiting = queue(*entries)
+    assert [waiting.next_batch(0.0) for _ in range(3)] == [[each] for each in entries]
+
+
+def test_priorities_go_before_turns():
+    waiting = queue(entry(A, urgency=1), entry(A, urgency=1), entry(B, urgency=2), entry(A, urgency=2))
+    assert [(each.flow.name, each.urgency) for each in (waiting.next_batch(0.0)[0] for _ in range(4))] == [
+        ("a", 1),
+        ("a", 1),
+        ("b", 2),
+        ("a", 2),
+    ]
+
+
+def test_a_flow_that_waits_too_long_for_its_turn_gains_none():
+    """The starvation limit holds between priorities: a backlog of one flow does not overtake the turn of another."""
+    waiting = queue(*(entry(A) for _ in range(5)), entry(B, arrived=9.0), starvation_limit=2.0)
+    assert waiting.next_batch(10.0)[0].flow == A
+    assert waiting.next_batch(10.0)[0].flow == B
+
+
+def test_the_first_of_a_lower_priority_goes_after_the_starvation_limit():
+    urgent = [entry(A, urgency=0, arrived=9.0), entry(B, urgency=0, arrived=9.0)]
+    low = [entry(A, urgency=7, arrived=0.0), entry(B, urgency=7, arrived=1.0)]
+    waiting = queue(*low, *urgent, starvation_limit=2.0)
+    assert [waiting.next_batch(10.0)[0] for _ in range(4)] == [low[0], low[1], *urgent]
+
+
+def test_removed_entries_are_not_charged():
+    gone = [entry(A, 50) for _ in range(3)]
+    waiting = queue(*gone, entry(A), entry(B), entry(B))
+    waiting.remove(gone)
+    assert order(waiting) == "abb"
+
+
+def test_a_batch_holds_entries_of_several_flows():
+    waiting = queue(*(entry(A) for _ in range(9)), entry(B), entry(C), max_batch_items=4)
+    assert Counter(each.flow.name for each in waiting.next_batch(0.0)) == {"a": 2, "b": 1, "c": 1}
+
+
+def test_entries_join_a_decoding_in_turns():
+    waiting = queue(*(entry(A, 5) for _ in range(20)), entry(B, 9), entry(C, 9))
+    assert {each.flow.name for each in waiting.next_joining(0.0, 1)} == {"a"}
+    assert {each.flow.name for each in waiting.next_joining(0.0, 1)} == {"b"}
+    assert {each.flow.name for each in waiting.next_joining(0.0, 1)} == {"c"}
+
+
+def test_a_full_queue_drops_the_newest_entries_of_the_longest_backlog():
+    flooding = [entry(A) for _ in range(4)]
+    waiting = queue(*flooding, max_queue_items=4)
+    assert waiting.push([entry(B), entry(B)]) == [flooding[3], flooding[2]]
+    assert order(waiting) == "abab"
+
+
+def test_a_flow_that_fills_as_much_as_the_others_is_refused():
+    waiting = queue(entry(A), entry(A), entry(B), max_queue_items=4)
+    waiting.push([entry(B)])
+    for flow in (A, B):
+        assert not waiting.has_room(flow, 1)
+        with pytest.raises(QueueFull):
+            waiting.push([entry(flow)])
+    assert len(waiting) == 4
+
+
+def test_a_weight_is_a_share_of_the_queue_too():
+    """Flow c may have 4 of 6 entries: twice as many as a."""
+    waiting = queue(*(entry(A) for _ in range(6)), max_queue_items=6)
+    for _ in range(4):
+        assert waiting.has_room(C, 1)
+        assert len(waiting.push([entry(C)])) == 1
+    assert not waiting.has_room(C, 1)
+
+
+def test_tokens_fill_the_queue_as_entries_do():
+    large = [entry(A, 40), entry(A, 40)]
+    waiting = queue(*large, max_queue_tokens=100)
+    assert waiting.push([entry(B, 30)]) == [large[1]]
+    assert waiting.tokens == 70
+
+
+def test_what_waits_of_others_counts_as_far_as_it_is_served_before():
+    """100 of a wait: of these 10 are served while 10 of b are, 5 while 10 of c are, whose weight is 2."""
+    waiting = queue(*(entry(A, cost=1.0) for _ in range(100)))
+    assert waiting.cost_before(A, 10.0) == 100.0
+    assert waiting.cost_before(B, 10.0) == 10.0
+    assert waiting.cost_before(C, 10.0) == 5.0
+    waiting.push([entry(B, cost=4.0)])
+    assert waiting.cost_before(B, 10.0) == 4.0 + 14.0
+
+
+# ---- properties ----
+
+
+@given(
+    entries=st.lists(st.tuples(st.sampled_from([A, B, C]), st.integers(1, 9)), min_size=1, max_size=60),
+    items=st.integers(1, 4),
+)
+def test_no_flow_is_ahead_of_another_by_more_than_a_batch(entries, items):
+    """While two flows wait, their service by weight differs by at most the largest batches (SFQ, theorem 1)."""
+    waiting = queue(*(entry(*each) for each in entries), max_batch_items=items, batch_cost=0)
+    total, left = Counter(), Counter(flow.name for flow, _ in entries)
+    weights = {flow.name: flow.weight for flow in (A, B, C)}
+    while batch := waiting.next_batch(0.0):
+        backlogged = [name for name in left if left[name]]
+        for each in batch:
+            total[each.flow.name] += each.length / each.flow.weight
+        left.subtract(each.flow.name for each in batch)
+        most = 9 * items
+        for one in backlogged:
+            for other in (name for name in backlogged if left[one] and left[name]):
+                assert abs(total[one] - total[other]) <= most / weights[one] + most / weights[other]
+    assert not left.total()
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from([A, B, C]), st.lists(st.integers(1, 9), min_size=1, max_size=4)), max_size=40
+    )
+)
+def test_the_limits_of_the_queue_hold_and_what_is_dropped_is_of_longer_backlogs(steps):
+    waiting = queue(max_queue_items=8, max_queue_tokens=30)
+    held = []
+    for flow, lengths in steps:
+        new = [entry(flow, length) for length in lengths]
+        try:
+            dropped = waiting.push(new)
+        except QueueFull:
+            continue
+        assert all(each.flow != flow for each in dropped)
+        held = [each for each in held if each not in dropped] + new
+        assert (len(waiting), waiting.tokens) == (len(held), sum(each.length for each in held))
+        assert len(waiting) <= 8
+        assert waiting.tokens <= 30
+    taken = []
+    while batch := waiting.next_batch(0.0):
+        taken += batch
+    assert sorted(map(id, taken)) == sorted(map(id, held))
+
+
+# ---- the batcher ----
+
+
+def submitted(bench, flow, *values):
+    queries = [Query(value) for value in values]
+    return asyncio.create_task(bench.batcher.submit("double", queries, time.monotonic() + 60, flow=flow))
+
+
+async def outcome(task):
+    """Return the outputs, or the type of the error."""
+    try:
+        return (await task)[0]
+    except QueueFull:
+        return QueueFull
+
+
+def test_a_flood_gets_only_its_own_requests_refused():
+    """The queue holds 16: three requests of the flood, and the newest is dropped for the others."""
+
+    async def scenario(bench):
+        blocking = await bench.block()
+        flood = [submitted(bench, A, *range(4)) for _ in range(5)]
+        assert await outcome(flood.pop()) is QueueFull
+        others = [submitted(bench, B, 21), submitted(bench, C, 22, 23)]
+        assert await outcome(flood.pop()) is QueueFull
+        bench.double.gate.set()
+        await blocking
+        assert [await outcome(each) for each in others] == [[42], [44, 46]]
+        assert [await outcome(each) for each in flood] == [[0, 2, 4, 6]] * 3
+        assert sum(items for _, items in bench.recorder.rejections) >= 4 + 3
+
+    with_bench(scenario)
+
+
+def test_a_deadline_is_compared_with_the_wait_of_the_own_flow():
+    """A unit of cost takes a second: 10 of the flood are before its next request, 1 before that of another key."""
+
+    async def scenario(bench):
+        blocking = await bench.block()
+        bench.batcher._drain = DrainRate(1.0)
+        flood = [submitted(bench, A, value) for value in range(10)]
+        await asyncio.sleep(0)
+        for flow, seconds, admitted in ((A, 20.0, False), (A, 25.0, True), (B, 7.0, True), (B, 3.0, False)):
+            if admitted:
+                bench.batcher.admit(1, time.monotonic() + seconds, 1.0, flow=flow)
+            else:
+                with pytest.raises(QueueFull):
+                    bench.batcher.admit(1, time.monotonic() + seconds, 1.0, flow=flow)
+        bench.double.gate.set()
+        await asyncio.gather(blocking, *flood)
+
+    with_bench(scenario)
