@@ -91,7 +91,7 @@ def _message_of(error: Exception) -> str | None:
     """Return the message of an error; None for a bug. Imports what only errors of some commands need."""
     from pydantic_settings import SettingsError
 
-    from service.http.auth import KeyFileError
+    from service.http.key_file import KeyFileError
 
     if isinstance(error, ValidationError):
         return "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from service.http.auth import KeyFileError, read_keys
+from service.http.key_file import KeyFileError, read_keys
 
 __all__ = ["KEY_VARIABLE", "LoadOptions", "UsageError"]
 

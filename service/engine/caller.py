@@ -1,11 +1,12 @@
 """The caller of the engine, its deadline and urgency, and the account of its request."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVarTuple
 
 from service.engine.allowance import Allowance
 from service.engine.queue import DEFAULT_URGENCY
+from service.engine.quotas import Quota
 
 __all__ = ["Account", "Caller", "Timing"]
 
@@ -36,6 +37,8 @@ class Account:
     """Time in which its texts were tokenized or its images decoded."""
     short_deadline: bool = False
     """Whether it missed a deadline that was too short for any answer."""
+    quotas: Callable[[], Sequence[Quota]] | None = None
+    """Returns the limits of the API key and what is left of them, where it has some."""
     _held: list[tuple[Callable[..., object], tuple[Any, ...]]] = field(default_factory=list)
     """What `close` calls."""
 

@@ -12,11 +12,12 @@ from models.operations.query import Part
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.caller import Account, Caller
-from service.engine.fairness import SINGLE_FLOW, Flow
 from service.engine.resources import Resources
 from service.engine.served_model import ServedModel
 from service.engine.served_models import ServedModels
+from service.engine.shared_counters import Counters
 from service.engine.started import in_time
+from service.engine.tenants import Tenants
 from service.observability.metrics import Metrics
 from service.observability.tracing import trace_request
 from service.settings import Settings
@@ -59,11 +60,17 @@ class Begun:
         self.served, self.model = served, served.model
         self._engine, self._account = engine, caller.account
         self._urgency, self._seconds = caller.urgency, [0.0, 0.0]
-        self.flow = Flow(caller.tenant) if caller.tenant else SINGLE_FLOW
+        self.flow = engine.tenants.flow_of(caller.tenant)
         """The requests of the same API key, which share the model with those of others."""
+        self._lease = engine.tenants.begin(caller.tenant, caller.account)
         if caller.tenant and not engine.settings.share_prefix_cache:
             self.model = served.model.with_cache_salt(caller.tenant)
         self.deadline = engine.deadline(caller)
+
+    def count(self, inputs: Sequence[Any], *, images: bool = False) -> None:
+        """Count inputs against the limits of the API key, the first time; raises `LimitReached`."""
+        if self._lease is not None:
+            self._lease.take(inputs, images=images)
 
     def expect_inputs(self, function: str, inputs: Sequence[Any]) -> None:
         """Note an estimate of the work, before anything is tokenized."""
@@ -104,9 +111,10 @@ class Begun:
 
         `on_thread` says that also few short texts are prepared on a thread.
 
-        Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `DeadlineExceeded`, and the errors
-        of `Computations.run`.
+        Raises `QueryError`, `QueueFull` where there is no room for so many inputs, `LimitReached`, `DeadlineExceeded`,
+        and the errors of `Computations.run`.
         """
+        self.count(inputs, images=images)
         started, served, engine = time.monotonic(), self.served, self._engine
         preparation, computations = engine.resources.preparation, served.batcher.computations
         try:
@@ -150,6 +158,8 @@ class Begun:
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""
         outputs, timing = await self.served.batcher.submit(function, parts, self.deadline, self._urgency, self.flow)
+        if self._lease is not None:
+            self._lease.used = True
         queue, inference = self._seconds = [self._seconds[0] + timing.queue, self._seconds[1] + timing.inference]
         self._account.timing = Timing(queue, inference, timing.batch)
         if self._engine.settings.tracing:
@@ -160,8 +170,17 @@ class Begun:
 class Engine:
     """Computes jobs by the served models."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, served_models: ServedModels, resources: Resources) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        served_models: ServedModels,
+        resources: Resources,
+        counters: Counters | None = None,
+    ) -> None:
+        """`counters` are those of the API keys, by default of this process alone."""
         self.settings, self.metrics, self.served_models, self.resources = settings, metrics, served_models, resources
+        self.tenants = Tenants(metrics, counters)
 
     def begin(self, caller: Caller, model: str | None, operation: str, reads: str = "text") -> Begun:
         """Find the model for an operation and hold it until the answer is sent; raises the errors of `find`."""

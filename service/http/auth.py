@@ -1,18 +1,17 @@
-"""API-key authentication: keys from files, compared in constant time."""
+"""API-key authentication: keys from files, found by keyed digests."""
 
-import codecs
 import hashlib
-import hmac
 import re
-from collections.abc import Collection, Iterable
+import secrets
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from fastapi import HTTPException, Request
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.http.errors import Failure, error_response
+from service.http.key_file import USER, key_identity
 from service.http.routes import route_path
 
 __all__ = [
@@ -21,13 +20,11 @@ __all__ = [
     "AuthMiddleware",
     "Guard",
     "Identity",
-    "KeyFileError",
     "KeyRing",
     "administrators_only",
     "check_body_key",
     "identity_of",
     "needs_body_key",
-    "read_keys",
     "require_administrator",
     "tenant_of",
 ]
@@ -38,51 +35,26 @@ ADMIN_PREFIX = "/v1/admin/"
 _OPEN = {"/", "/docs", "/openapi.json", "/livez", "/readyz", "/health", "/metrics"}
 """Paths that need no key: probes, metrics, which hold no text, the playground and the API reference."""
 
-_SHORTEST = 16
-"""Characters of a key; shorter ones can be guessed."""
-
-
-class KeyFileError(ValueError):
-    """A file of keys that cannot be used."""
-
 
 class KeyRing:
     """Keys, of which only digests are kept."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
-        self._digests = [_digest(key) for key in keys]
+    def __init__(self, keys: Iterable[str] | Mapping[str, str]) -> None:
+        """`keys` has the name of each key, by default an identifier that is made of its digest."""
+        names = keys if isinstance(keys, Mapping) else {key: key_identity(key) for key in keys}
+        self._secret = secrets.token_bytes()
+        self._names = {self._digest(key): name for key, name in names.items()}
 
-    def place(self, key: str) -> int | None:
-        """Return which of these a key is, in a time that depends neither on that nor on how similar it is."""
-        digest = _digest(key)
-        same = [hmac.compare_digest(digest, known) for known in self._digests]  # all of them
-        return same.index(True) if sum(same) else None
+    def name(self, key: str) -> str | None:
+        """Return the name of a key; None where it is not one of these.
 
+        It is found by a digest with a secret of the process. So the time that this takes tells nothing about how
+        similar a key is to one of these, and it is the same however many there are.
+        """
+        return self._names.get(self._digest(key))
 
-def read_keys(path: Path) -> list[str]:
-    """Read a key from each line; empty lines and those that begin with `#` are ignored.
-
-    Raises `FileNotFoundError` for a missing file, `KeyFileError` for one without keys or with one that is too short
-    or not of visible ASCII characters. No error shows a key.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"key file {path} does not exist")
-    try:
-        content = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode("ascii")
-    except UnicodeDecodeError:
-        raise KeyFileError(f"key file {path}: keys are of ASCII characters") from None
-    lines = enumerate(map(str.strip, content.splitlines()), 1)
-    keys = [(number, line) for number, line in lines if line and not line.startswith("#")]
-    if not keys:
-        raise KeyFileError(f"key file {path} holds no key")
-    for number, key in keys:
-        if len(key) < _SHORTEST or not key.isprintable() or " " in key:
-            raise KeyFileError(f"key file {path}, line {number}: a key has {_SHORTEST} visible characters or more")
-    return [key for _, key in keys]
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+    def _digest(self, key: str) -> bytes:
+        return hashlib.blake2b(key.encode("utf-8", "surrogateescape"), key=self._secret, digest_size=32).digest()
 
 
 _IDENTITY = "identity"
@@ -102,7 +74,7 @@ class Identity:
     administrator: bool = False
     """Whether it carries an administrator's key."""
     tenant: str = ""
-    """Which of the keys it carries; "" without one."""
+    """An identifier of the key that it carries; "" without one."""
     keys_in_body: KeyRing | None = None
     """Keys, one of which must be in the body."""
 
@@ -130,19 +102,24 @@ class Guard:
         self._users = users
         self._administrators = administrators
 
+    def replace(self, users: KeyRing | None, administrators: KeyRing | None) -> None:
+        """Accept other keys from now on, where keys are needed."""
+        self._users = self._users and users
+        self._administrators = self._administrators and administrators
+
     def identify(self, headers: Headers, path: str) -> "Identity":
         """Return who a request is from, and whether it is allowed; `path` is that which a router matches."""
         if self._users is None and self._administrators is None:
             return Identity(allowed=True)
         key = _key(headers)
         administrator, user = (
-            None if key is None or ring is None else ring.place(key) for ring in (self._administrators, self._users)
+            None if key is None or ring is None else ring.name(key) for ring in (self._administrators, self._users)
         )
         found = Identity()
         if administrator is not None:
             found.administrator, found.tenant = True, f"administrator {administrator}"
         elif user is not None:
-            found.tenant = f"user {user}"
+            found.tenant = USER + user
         if self._administrators is not None and path.startswith(ADMIN_PREFIX):
             found.allowed = administrator is not None
         elif administrator is not None or user is not None or self._users is None or path in _OPEN:
@@ -191,14 +168,14 @@ def check_body_key(request: Request, key: str | None) -> None:
     """Refuse a request that needs a key in its body and has another one, or none."""
     identity = identity_of(request)
     users, identity.keys_in_body = identity.keys_in_body, None
-    place = None if key is None or users is None else users.place(key)
-    if place is None:
+    name = None if key is None or users is None else users.name(key)
+    if name is None:
         raise HTTPException(401, _DETAIL, _CHALLENGE)
-    identity.tenant = f"user {place}"
+    identity.tenant = USER + name
 
 
 def tenant_of(request: Request) -> str:
-    """Return a name for the key that a request carries, the same for all requests with this key; "" without one."""
+    """Return an identifier of the key that a request carries, the same after a restart; "" without one."""
     return identity_of(request).tenant
 
 

@@ -7,7 +7,7 @@ form.
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -27,6 +27,7 @@ from service.engine.caller import Account
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.queue import QueueFull
 from service.engine.served_models import NotReady
+from service.engine.tenants import LimitReached
 from service.http.accounts import account_of
 from service.http.routes import allowed_methods, endpoint_of, nearest_paths, route_path, serving_path
 
@@ -99,6 +100,8 @@ class Failure:
     status: int
     detail: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    budget_used: bool = False
+    """Whether the budget of a day is used up, for which some protocols have a status of their own."""
 
 
 ErrorForm = Callable[[Failure], Response]
@@ -114,7 +117,7 @@ def problem_response(request_id: str, failure: Failure) -> Response:
 
 def error_response(scope: Scope, failure: Failure) -> Response:
     """Return the answer to a request that failed, in the form of the protocol that its path belongs to."""
-    failure = Failure(failure.status, _shortened(failure.detail, _MAX_DETAIL), failure.headers)
+    failure = replace(failure, detail=_shortened(failure.detail, _MAX_DETAIL))
     forms: Mapping[str, ErrorForm] = getattr(scope["app"].state, ERROR_FORMS, {}) if "app" in scope else {}
     form = form_of(forms, route_path(scope))
     if failure.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -198,6 +201,15 @@ def _queue_full(failing: Failing, error: Exception) -> Failure:
         return Failure(413, f"the request holds more texts or tokens than the queue{most or ''}; send fewer at a time")
     seconds = math.ceil(min(max(error.retry_after, 1), _LONGEST_RETRY))
     return Failure(429, "the model's queue is full", {"Retry-After": str(seconds)})
+
+
+def _limit_reached(failing: Failing, error: Exception) -> Failure:
+    """429 with the time after which the limit has room again, 413 for a request that alone is more than a limit."""
+    assert isinstance(error, LimitReached)
+    del failing
+    if error.never:
+        return Failure(413, f"{error}; send fewer at a time")
+    return Failure(429, str(error), {"Retry-After": str(max(1, math.ceil(error.retry_after)))}, error.of_day)
 
 
 def _too_many_parts(failing: Failing, error: Exception) -> Failure:
@@ -288,6 +300,7 @@ _FAILURES: Mapping[type[Exception], Maker] = {
     ComputationTimeout: _failure(503, headers={"Retry-After": "1"}),
     OverBudget: _failure(422),
     QueueFull: _queue_full,
+    LimitReached: _limit_reached,
     RequestValidationError: _invalid,
     HTTPException: _http,
 }

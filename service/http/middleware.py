@@ -14,6 +14,7 @@ from service.engine.started import Started, in_time
 from service.http.access_log import AccessLog
 from service.http.accounts import account_of
 from service.http.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
+from service.http.quota_headers import quota_headers
 from service.http.routes import endpoint_of, route_path
 from service.observability.metrics import Metrics
 
@@ -81,6 +82,8 @@ class RequestMiddleware:
                 added = [(b"x-request-id", request_id)]
                 if DRAINING in scope["state"] or not body.complete:
                     added.append((b"connection", b"close"))
+                if (quotas := account_of(scope).quotas) is not None:
+                    added += quota_headers(quotas())
                 message["headers"] = [*message.get("headers", ()), *added]
             began = time.monotonic()
             await send(message)

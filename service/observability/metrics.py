@@ -140,6 +140,12 @@ class Metrics:
             (),
             "livemax",
         )
+        self.key_requests = counter("key_requests", "Requests to models with an API key, by its name", ("key",))
+        self.key_texts = counter("key_texts", "Texts of these requests", ("key",))
+        self.key_characters = counter("key_characters", "Characters of these texts", ("key",))
+        self.key_refused = counter(
+            "key_refused", "Requests that were refused for a limit of their API key", ("key", "limit")
+        )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
         self._counted: dict[tuple[str, str, int, bool], Counter] = {}
@@ -202,6 +208,10 @@ class Metrics:
             self._remove([self.requests, self.request_duration], {"model": name})
             self._counted.clear()
             self._timed.clear()
+
+    def forget_key(self, name: str) -> None:
+        """Remove the series of an API key that is gone; those of files that processes share stay."""
+        self._remove([self.key_requests, self.key_texts, self.key_characters, self.key_refused], {"key": name})
 
     def _remove(self, metrics: Iterable[MetricWrapperBase], labels: Mapping[str, str]) -> None:
         for metric in metrics:

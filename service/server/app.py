@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import AsyncIterator
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 
 from fastapi import Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -15,15 +14,17 @@ from fastapi.middleware.cors import CORSMiddleware
 from service.engine.client import Engine
 from service.engine.resources import Resources
 from service.engine.served_models import ServedModels
+from service.engine.shared_counters import Counters
 from service.engine.watching import DirectoryWatcher
 from service.http import admin, health, models
 from service.http.access_log import AccessLog
-from service.http.auth import AuthMiddleware, Guard, KeyRing, administrators_only, read_keys
+from service.http.auth import AuthMiddleware, Guard, administrators_only
 from service.http.database import database_of
 from service.http.documents import UPLOAD_PATHS, jobs_of, upload_limit
 from service.http.endpoint import ENDPOINTS
 from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
 from service.http.head import HeadMiddleware
+from service.http.key_files import KeyFiles
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
 from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
@@ -40,12 +41,15 @@ __all__ = ["create_app"]
 logger = logging.getLogger("softserve")
 
 
-def create_app(settings: Settings | None = None, *, load_first: bool = False) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, *, load_first: bool = False, counters: Counters | None = None
+) -> FastAPI:
     """Create the service as an ASGI application, e.g. for `uvicorn --factory service.server.app:create_app`.
 
     Models load in the background once the application starts; `/readyz` reports when they are loaded. With `load_first`
-    they load before the application has started, so that a server accepts no connection until then. Raises at once
-    where a model directory is missing or lacks a model that the settings name, or where a key file has no key.
+    they load before the application has started, so that a server accepts no connection until then. `counters` are
+    those of the API keys, which several processes may share. Raises at once where a model directory is missing or lacks
+    a model that the settings name, or where a key file has no key.
     """
     settings = settings or Settings()
     metrics = Metrics()
@@ -63,7 +67,9 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     )
     app.state.settings, app.state.metrics, app.state.served_models = settings, metrics, served_models
     app.state.resources = resources
-    app.state.engine = Engine(settings, metrics, served_models, resources)
+    app.state.engine = Engine(settings, metrics, served_models, resources, counters)
+    app.state.key_files = keys = KeyFiles(settings.api_keys, settings.admin_keys)
+    keys.apply(app.state.engine.tenants)
     app.state.database = database_of(settings)
     app.state.jobs = jobs_of(settings, app.state.engine, app.state.database)
     app.state.heap_trimmer = served_models.heap_trimmer
@@ -82,8 +88,8 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     if not settings.tracing:  # FastAPI's spans learn their route from its router
         app.add_middleware(RouterBypass, routes=[route for router in routers for route in router.routes])
     app.state.guard = Guard(
-        users=_keys(settings.api_keys),
-        administrators=_keys(settings.admin_keys),
+        users=keys.users,
+        administrators=keys.administrators,
         key_in_body=[path for each in protocols if each.key_in_body for path in each.prefixes],
         open_paths=[OPEN_PATHS, *(re.compile(path) for each in protocols for path in each.open_paths)],
     )
@@ -112,16 +118,13 @@ def create_app(settings: Settings | None = None, *, load_first: bool = False) ->
     return app
 
 
-def _keys(path: Path | None) -> KeyRing | None:
-    return None if path is None else KeyRing(read_keys(path))
-
-
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     served_models: ServedModels = app.state.served_models
     settings: Settings = app.state.settings
     app.openapi()  # kept: made at its first request, it would block the event loop for 0.1 s
     measuring = asyncio.create_task(measure_loop_lag(app.state.metrics.loop_lag))
+    watching = asyncio.create_task(app.state.key_files.watch(app.state.guard, app.state.engine.tenants))
     try:
         if app.state.load_first:
             await served_models.load()
@@ -140,6 +143,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             await served_models.stop()
     finally:
         measuring.cancel()
+        watching.cancel()
         if app.state.database is not None:
             app.state.database.close()
         app.state.exposition.close()

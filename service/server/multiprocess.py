@@ -33,6 +33,7 @@ from uvicorn.config import STARTUP_FAILURE
 from models.backend.cpus import usable_cpus
 from service.engine.running_time import RunningTime
 from service.engine.served_models import ServedModels
+from service.engine.shared_counters import SharedCounters
 from service.observability.metrics import PROCESSES
 from service.server.app import create_app
 from service.server.forced_exit import ForcedExit
@@ -57,6 +58,8 @@ _NOTICED = 2.0
 """Seconds without a heartbeat after which a process may be paused."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 """Seconds to wait after a process that ended before it served; doubled from try to try."""
+_COUNTERS = "key-counters"
+"""File of the counters of API keys, in the directory of the metrics."""
 _GRACE = 5.0
 """Seconds beyond the time to shut down after which a process is killed."""
 
@@ -317,12 +320,20 @@ def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, in
     values.ValueClass = values.MultiProcessValue(lambda: index)  # type: ignore[no-untyped-call]
     prepare(settings)
     threads = settings.threads or max(1, usable_cpus() // settings.workers)
-    app = create_app(settings.model_copy(update={"threads": threads}), load_first=True)
+    counters = None if settings.api_keys is None else _counters(settings, index)
+    app = create_app(settings.model_copy(update={"threads": threads}), load_first=True, counters=counters)
     app.state.served_models.on_failure = partial(_exit_at_failure, app.state.served_models)
     server = _WorkerServer(settings, app, pipe)
     server.forced_exit = ForcedExit()
     server.run(sockets)
     server.forced_exit.leave(0)
+
+
+def _counters(settings: Settings, index: int) -> SharedCounters:
+    """Return the counters of API keys that the processes share; those that drain have an index too."""
+    processes = 2 * settings.workers + 2
+    path = Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]) / _COUNTERS
+    return SharedCounters(path, processes, index % processes)
 
 
 class _WorkerServer(Server):

@@ -8,8 +8,8 @@ import tomllib
 import pytest
 import yaml
 
-from service.http import auth, health
-from service.http.auth import read_keys
+from service.http import health, key_file
+from service.http.key_file import read_keys
 from service.server import multiprocess
 from service.settings import Settings
 from tests.containers.files import COMPOSE, DASHBOARD, DOCKER, ROOT, rules
@@ -276,7 +276,7 @@ def test_pods_may_no_more_than_the_containers_of_compose():
 
 
 def test_keys_are_as_long_as_the_service_wants_them():
-    assert len(KEY) == auth._SHORTEST
+    assert len(KEY) == key_file._SHORTEST
     assert rendered({"apiKeys": {"keys": [KEY]}})
 
 

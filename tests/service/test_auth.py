@@ -3,7 +3,8 @@
 import pytest
 from fastapi.testclient import TestClient
 
-from service.http.auth import KeyFileError, KeyRing, read_keys
+from service.http.auth import KeyRing
+from service.http.key_file import KeyFileError, key_identity, read_keys
 from service.server.app import create_app
 from service.settings import Settings
 
@@ -100,7 +101,7 @@ def test_a_missing_file_keeps_the_service_from_starting(tmp_path):
 
 def test_a_ring_keeps_no_key():
     ring = KeyRing([ADMIN, USER])
-    assert [ring.place(key) for key in (ADMIN, USER, OTHER)] == [0, 1, None]
+    assert [ring.name(key) for key in (ADMIN, USER, OTHER)] == [key_identity(ADMIN), key_identity(USER), None]
     assert USER not in repr(vars(ring))
 
 

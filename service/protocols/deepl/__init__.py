@@ -32,6 +32,8 @@ _SECONDS = 8.0
 """Deadline: the client reads for 10 seconds, and then sends the request again, up to five times."""
 _STATUSES = {401: 403, 422: 400, 504: 413}
 """Statuses that the client knows by others. It would repeat what took too long: 413 says that it was too much."""
+_QUOTA_EXCEEDED = 456
+"""The status of a key whose budget is used up, after which the client does not send the request again."""
 _REGIONS = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
 """Spellings of target languages that the client asks for by region."""
 _UNLIMITED = 10**12
@@ -214,7 +216,7 @@ async def _document(request: Request) -> "Job":
 
 
 def _error(failure: Failure) -> Response:
-    status = _STATUSES.get(failure.status, failure.status)
+    status = _QUOTA_EXCEEDED if failure.budget_used else _STATUSES.get(failure.status, failure.status)
     return JSONResponse({"message": failure.detail, "detail": ""}, status, failure.headers)
 
 

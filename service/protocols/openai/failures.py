@@ -21,7 +21,10 @@ _STATUSES = {422: 400}
 def failure_content(failure: Failure) -> dict[str, object]:
     """Return the body of the answer to a request that failed."""
     kind = _KINDS.get(failure.status, "server_error" if failure.status >= 500 else "invalid_request_error")
-    error = {"message": failure.detail, "type": kind, "param": None, "code": _CODES.get(failure.status)}
+    code = _CODES.get(failure.status)
+    if failure.budget_used:
+        kind = code = "insufficient_quota"
+    error = {"message": failure.detail, "type": kind, "param": None, "code": code}
     return {"error": error}
 
 
