@@ -43,6 +43,12 @@ class FoldedSoftmax(nn.Module):
 
     def __init__(self, layer: GeneralizedSoftmax) -> None:
         super().__init__()
+        if layer.others:
+            names = ", ".join(other.name for other in layer.other_components())
+            raise ValueError(
+                f"a layer with the components {names} cannot be exported: graphs have kernels alone, and the state "
+                "of a served text has no history of words and hidden states"
+            )
         self._layer = layer
         self._kernels = layer.components()
         weights = [weight.detach() for weight in layer.class_weights()]

@@ -8,9 +8,10 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from training.settings import Fraction, Settings
 from training.softmax.alpha_entmax import check_alpha
+from training.softmax.components import build_component
 from training.softmax.kernel import is_positive_integer
 from training.softmax.kernels import build_kernel
-from training.softmax.mixture import GeneralizedSoftmax, parse_kernels
+from training.softmax.mixture import GeneralizedSoftmax, parse_components, parse_kernels
 
 __all__ = ["OutputLayerSettings"]
 
@@ -19,7 +20,8 @@ class OutputLayerSettings(Settings):
     """The softmax layer; see `training.softmax.GeneralizedSoftmax`."""
 
     kernels: str | list[str | dict[str, Any]] = "lin"
-    """Such as `lin`, `3*lin, log`, `package.module:ClassName`, or a list of names and mappings with hyperparameters."""
+    """Such as `lin`, `3*lin, log`, `package.module:ClassName`, or a list of names and mappings with hyperparameters; in
+    language models also `cache`, `pointer` and `unigram` behind the kernels."""
     untied: Literal["full"] | int | None = None
     """Projection matrices of a mixture: shared (null), one for each component (`full`), or corrections of this rank."""
     bias: bool = False
@@ -51,8 +53,11 @@ class OutputLayerSettings(Settings):
     @field_validator("kernels")
     @classmethod
     def _known_kernels(cls, value: str | list[str | dict[str, Any]]) -> str | list[str | dict[str, Any]]:
-        for spec in parse_kernels(value):
+        kernels, others = parse_components(value)
+        for spec in kernels:
             build_kernel(**{"hidden_size": 1, **spec})  # the layer gives its own
+        for spec in others:
+            build_component(num_classes=1, hidden_size=1, **spec)
         return value
 
     @field_validator("alpha")
@@ -60,6 +65,17 @@ class OutputLayerSettings(Settings):
     def _known_alpha(cls, value: float) -> float:
         check_alpha(value)
         return value
+
+    @property
+    def has_other_components(self) -> bool:
+        """Return whether a component is not a kernel."""
+        return bool(parse_components(self.kernels)[1])
+
+    @model_validator(mode="after")
+    def _no_smoothing(self) -> Self:
+        if self.label_smoothing and self.has_other_components:
+            raise ValueError("label_smoothing: it is possible with kernels alone, not with other components")
+        return self
 
     @model_validator(mode="after")
     def _one_distribution(self) -> Self:
@@ -72,7 +88,7 @@ class OutputLayerSettings(Settings):
     def _known_untied(cls, value: object, others: ValidationInfo) -> object:
         if value not in (None, "full") and not is_positive_integer(value):
             raise ValueError(f'untied must be null, "full" or a positive rank, not {value!r}')
-        if value is not None and "kernels" in others.data and len(parse_kernels(others.data["kernels"])) == 1:
+        if value is not None and "kernels" in others.data and len(parse_components(others.data["kernels"])[0]) == 1:
             raise ValueError("untied has no effect with a single kernel, which shares its matrix with no other")
         return value
 

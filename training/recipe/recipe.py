@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, Self, TypeGuard
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeGuard
 
 from pydantic import Discriminator, Field, Tag, ValidationError, model_validator
 
@@ -176,6 +176,9 @@ class Recipe(Settings):
     if TYPE_CHECKING:  # a field of each task's class; here it would come first in every file
         data: DataSection
 
+    other_components: ClassVar[bool] = False
+    """Whether the output layer may have components that are not kernels."""
+
     name: BundleName
     """Name of the run and of the bundle."""
     task: str
@@ -187,6 +190,14 @@ class Recipe(Settings):
     export: ExportSettings = ExportSettings()
     tune: TuneSettings | None = None
     """The fields that `softserve-train tune` searches, and how."""
+
+    @model_validator(mode="after")
+    def _has_components(self) -> Self:
+        if self.output_layer.has_other_components and not self.other_components:
+            raise ValueError(
+                f"output_layer.kernels: components that are not kernels are for language-model, not {self.task}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _tunable(self) -> Self:

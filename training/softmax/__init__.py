@@ -3,6 +3,7 @@
 Read `reference` first: the layer and its loss as the papers write them. The other modules compute the same from less:
 
 * `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
+* `components`: distributions that are not kernels, such as a cache of the words before;
 * `mixture`: the layer as a module, `sparse`: the k best classes, `alpha_entmax`: classes above a threshold;
 * `loss`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `parallel`: the loss of classes that are shared between processes;
@@ -10,6 +11,7 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 """
 
 from .alpha_entmax import entmax, entmax_loss
+from .components import COMPONENTS, Component, History, Memory
 from .elementwise import plain_formulas
 from .functional import kernel_cross_entropy
 from .kernel import Kernel
@@ -18,10 +20,14 @@ from .mixture import NAMED_MIXTURES, GeneralizedSoftmax
 from .sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
 
 __all__ = [
+    "COMPONENTS",
     "KERNELS",
     "NAMED_MIXTURES",
+    "Component",
     "GeneralizedSoftmax",
+    "History",
     "Kernel",
+    "Memory",
     "build_kernel",
     "entmax",
     "entmax_loss",

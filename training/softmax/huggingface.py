@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .mixture import GeneralizedSoftmax, KernelSpec, parse_kernels
+from .mixture import GeneralizedSoftmax, KernelSpec, parse_components
 
 __all__ = ["HEAD_OPTIONS", "former_class_name", "from_pretrained", "head_class", "head_class_name", "replace_head"]
 
@@ -87,8 +87,11 @@ def replace_head(
         raise ValueError(f"weight must be 'keep', 'copy' or 'new', not {weight!r}")
     _check_model(model)
     former = model.get_submodule(_head_name(model))
+    specs, others = parse_components(kernels)
+    if others:
+        raise ValueError(f"kernels: a head has kernels alone, not {', '.join(spec['name'] for spec in others)}")
     options = {
-        "kernels": parse_kernels(kernels),
+        "kernels": specs,
         "untied": untied,
         "bias": getattr(former, "bias", None) is not None if bias is None else bias,
         "sparse_k": sparse_k,

@@ -1,4 +1,4 @@
-"""The generalized softmax: a mixture of kernel softmaxes that share one projection matrix.
+"""The generalized softmax: a mixture of kernel softmaxes that share one projection matrix, and of other distributions.
 
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components; `...` are any leading dimensions of
 positions, such as batch and time.
@@ -20,6 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from . import elementwise
 from .alpha_entmax import check_alpha, log_entmax
 from .compiled import builds_layers, compiled_loss
+from .components import Component, Distribution, History, build_component, component_class
 from .kernel import (
     Kernel,
     as_rows,
@@ -47,7 +48,7 @@ from .sparse import Reduction, as_targets, best_classes, check_target_shape
 __all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
 
 KernelSpec = str | Mapping[str, Any]
-"""`"lin"`, `"3*lin"`, `"2*package.module:ClassName"`, or a mapping with `name` and hyperparameters."""
+"""`"lin"`, `"3*lin"`, `"2*package.module:ClassName"`, `"cache"`, or a mapping with `name` and hyperparameters."""
 
 NAMED_MIXTURES: Mapping[str, str] = {
     "mos": "9*lin",
@@ -97,6 +98,23 @@ def parse_kernels(specs: str | Iterable[KernelSpec]) -> list[dict[str, Any]]:
     return parsed
 
 
+def parse_components(specs: str | Iterable[KernelSpec]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the kernels and the other components of `parse_kernels`, which follow them.
+
+    Raises `ValueError` for another order, for no kernel, and for constant weights that leave nothing to the others.
+    """
+    parsed = parse_kernels(specs)
+    kernels = [spec for spec in parsed if component_class(spec["name"]) is None]
+    others = parsed[len(kernels) :]
+    if not kernels or parsed[: len(kernels)] != kernels:
+        names = ", ".join(str(spec["name"]) for spec in parsed)
+        raise ValueError(f"kernels: a kernel must come first, and other components behind all kernels, not {names}")
+    weights = [spec["weight"] for spec in others if isinstance(spec.get("weight"), int | float)]
+    if not sum(weights) < 1:
+        raise ValueError(f"kernels: the constant weights {weights} must sum to less than 1")
+    return kernels, others
+
+
 def _check_sizes(num_classes: int, hidden_size: int) -> None:
     if num_classes < 1 or hidden_size < 1:
         raise ValueError(f"num_classes and hidden_size must be at least 1, not {num_classes} and {hidden_size}")
@@ -138,6 +156,12 @@ class GeneralizedSoftmax(nn.Module):
     With `sparse_k` each component is a sparse-softmax over its k best classes (sparse paper, eq. 4-5). With `alpha`
     1.5 or 2 a single kernel's distribution is entmax or sparsemax (Peters et al. 2019) instead of softmax, and `loss`
     is the one that belongs to it.
+
+    After the kernels, `kernels` may list components of other kinds: `cache`, `pointer` and `unigram`
+    (`training.softmax.components`). K counts all components, `projections` are those of several kernels alone, and
+    `prior` has a column for each component whose weight is not constant, if these are several. What depends on the
+    distribution takes a `history` then, of hidden states `[B, T, d]`. Without a history, components that read it have
+    the weight 0, and the others' weights sum to 1.
     """
 
     def __init__(
@@ -181,11 +205,13 @@ class GeneralizedSoftmax(nn.Module):
         self.softcap = softcap
         self.chunk_scores = chunk_scores
         self.hidden_size = hidden_size
-        specs = parse_kernels(kernels)
-        _check_distribution(alpha, sparse_k, len(specs))
+        specs, others = parse_components(kernels)
+        _check_distribution(alpha, sparse_k, len(specs) + len(others))
         self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
+        sizes = {"num_classes": num_classes, "hidden_size": hidden_size}
+        self.others = nn.ModuleList(build_component(**{**spec, **sizes}) for spec in others)
         self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
         count = len(specs)
 
@@ -193,8 +219,9 @@ class GeneralizedSoftmax(nn.Module):
             return nn.Parameter(torch.empty(*shape, device=device, dtype=dtype))
 
         self.weight = parameter(num_classes, hidden_size)
+        if (weighted := count + sum(each.weight is None for each in self.other_components())) > 1:
+            self.prior = parameter(hidden_size, weighted)
         if count > 1:
-            self.prior = parameter(hidden_size, count)
             self.projections = parameter(count, hidden_size, hidden_size)
         if self.untied == "full":
             self.other_weights = parameter(count - 1, num_classes, hidden_size)
@@ -203,11 +230,13 @@ class GeneralizedSoftmax(nn.Module):
             self.right = parameter(count, self.untied, hidden_size)
         self.bias = parameter(num_classes) if bias else None
         self.kernels.to(device=device, dtype=dtype)
+        self.others.to(device=device, dtype=dtype)
         self._configuration = json.dumps(
             [
                 {"name": kernel.name, **({"learnable": True} if kernel.learnable else kernel.hyperparameters)}
                 for kernel in self.components()
             ]
+            + [{"name": each.name, **each.hyperparameters} for each in self.other_components()]
         )
         """Kernels and fixed hyperparameters as JSON."""
         self.reset_parameters()
@@ -224,10 +253,12 @@ class GeneralizedSoftmax(nn.Module):
                 nn.init.zeros_(parameter)
             else:
                 nn.init.normal_(parameter, std=self.hidden_size**-0.5)
-        weights = [self.weight, *self.other_weights] if self.untied == "full" else [self.weight] * self.num_components
+        weights = [self.weight, *self.other_weights] if self.untied == "full" else [self.weight] * len(self.kernels)
         for kernel, weight in zip(self.components(), weights, strict=True):
             kernel.reset_parameters()
             kernel.initialize(weight)
+        for other in self.other_components():
+            other.reset_parameters()
 
     def get_extra_state(self) -> Tensor:
         """Return the kernels and fixed hyperparameters as JSON in bytes, which any format of tensors can hold."""
@@ -271,21 +302,43 @@ class GeneralizedSoftmax(nn.Module):
             missing_keys.remove(key)
 
     def forward(self, hidden: Tensor, target: Tensor | None = None, **options: Any) -> Tensor:
-        """Return `log_prob(hidden)` `[..., V]`, or with a target `loss(hidden, target, **options)`.
+        """Return `log_prob(hidden, **options)` `[..., V]`, or with a target `loss(hidden, target, **options)`.
 
         Calling the layer instead of its methods runs hooks, such as those of `torch.distributed.fsdp.fully_shard`.
         """
-        return self.log_prob(hidden) if target is None else self.loss(hidden, target, **options)
+        return self.log_prob(hidden, **options) if target is None else self.loss(hidden, target, **options)
 
     def extra_repr(self) -> str:
         return f"sparse_k={self.sparse_k}, untied={self.untied!r}, alpha={self.alpha}"
 
     @property
     def num_components(self) -> int:
-        return len(self.kernels)
+        return len(self.kernels) + len(self.others)
 
     def components(self) -> list[Kernel]:
+        """Return the components that are kernels."""
         return [kernel for kernel in self.kernels if isinstance(kernel, Kernel)]
+
+    def other_components(self) -> list[Component]:
+        """Return the components that are not kernels, which follow these."""
+        return [other for other in self.others if isinstance(other, Component)]
+
+    @property
+    def reads_history(self) -> bool:
+        """Return whether a component needs the history of a position."""
+        return any(each.reads_history for each in self.other_components())
+
+    @property
+    def learns_from_history(self) -> bool:
+        """Return whether training needs the history: a component that reads it has parameters or a learnt weight."""
+        readers = (each for each in self.other_components() if each.reads_history)
+        return any(each.weight is None or any(True for _ in each.parameters()) for each in readers)
+
+    @property
+    def window(self) -> int | None:
+        """Return the most words of a history that a component reads, None where one reads all of them."""
+        windows = [each.window for each in self.other_components() if each.reads_history]
+        return None if None in windows else max((window for window in windows if window is not None), default=0)
 
     def class_weights(self) -> list[Tensor]:
         """Return the projection matrices `[V, d]`: one where the components are tied, else K."""
@@ -295,36 +348,67 @@ class GeneralizedSoftmax(nn.Module):
         if self.untied == "full":
             return [weight, *saveable(self.other_weights)]
         left, right = saveable(self.left), saveable(self.right)
-        return [weight + left[k] @ right[k] for k in range(self.num_components)]
+        return [weight + left[k] @ right[k] for k in range(len(self.kernels))]
 
     def component_hidden(self, hidden: Tensor) -> list[Tensor]:
-        """Return `h_k` for each component: `[..., d]` -> K of `[..., d]` (eq. 3)."""
+        """Return `h_k` for each kernel: `[..., d]` -> a list of `[..., d]` (eq. 3)."""
         self._check(hidden)
-        if self.num_components == 1:
+        if len(self.kernels) == 1:
             return [hidden]
         hidden, projections = saveable(hidden), saveable(self.projections)
-        return [torch.tanh(hidden @ projections[k]) for k in range(self.num_components)]
+        return [torch.tanh(hidden @ projections[k]) for k in range(len(self.kernels))]
 
-    def log_mixture_weights(self, hidden: Tensor) -> Tensor:
+    def log_mixture_weights(self, hidden: Tensor, history: History | None = None) -> Tensor:
         """Return `log pi(h)`, at least float32: `[..., d]` -> `[..., K]` (eq. 2)."""
         self._check(hidden)
-        if self.num_components == 1:
-            return from_rows(at_least_float32(hidden.new_zeros(as_rows(hidden).shape[0], 1)), hidden)
-        return torch.log_softmax(at_least_float32(saveable(hidden) @ saveable(self.prior)), dim=-1)
+        return from_rows(self._log_weights(as_rows(hidden), self._distributions(hidden, history)), hidden)
 
-    def mixture_weights(self, hidden: Tensor) -> Tensor:
+    def mixture_weights(self, hidden: Tensor, history: History | None = None) -> Tensor:
         """Return `pi(h)`: `[..., d]` -> `[..., K]`."""
-        return self.log_mixture_weights(hidden).exp()
+        return self.log_mixture_weights(hidden, history).exp()
 
-    def mixture_variance(self, hidden: Tensor) -> Tensor:
+    def mixture_variance(self, hidden: Tensor, history: History | None = None) -> Tensor:
         """Return the variance of `pi(h)` over the components (kernel paper, eq. 14): `[..., d]` -> `[...]`."""
         # The weights sum to 1, so their mean over the components is 1 / K.
-        return (self.mixture_weights(hidden) - 1 / self.num_components).square().mean(-1)
+        return (self.mixture_weights(hidden, history) - 1 / self.num_components).square().mean(-1)
+
+    def _distributions(
+        self, hidden: Tensor, history: History | None, temperature: float = 1.0
+    ) -> list[Distribution | None]:
+        """Return the distributions of the components that are not kernels; None of one that lacks a history."""
+        if history is not None:
+            history.check(hidden)
+        return [
+            None if each.reads_history and history is None else each.distribution(hidden, history, temperature)
+            for each in self.other_components()
+        ]
+
+    def _log_weights(self, hidden: Tensor, others: Sequence[Distribution | None]) -> Tensor:
+        """Return `log pi` of rows: `[N, d]` -> `[N, K]`.
+
+        A component without a distribution at a position has the weight 0 there. Those with constant weights have these,
+        the others share the rest.
+        """
+        present = at_least_float32(hidden.new_zeros(len(hidden)))
+        if self.num_components == 1:
+            return present[:, None]
+        logits = at_least_float32(saveable(hidden) @ saveable(self.prior)) if hasattr(self, "prior") else None
+        if not self.others and logits is not None:
+            return torch.log_softmax(logits, dim=-1)
+        absent = torch.full_like(present, -torch.inf)
+        masses = [present] * len(self.kernels) + [absent if each is None else each.log_mass for each in others]
+        constants = [None] * len(self.kernels) + [each.weight for each in self.other_components()]
+        pairs = list(zip(masses, constants, strict=True))
+        learnt = torch.stack([mass for mass, constant in pairs if constant is None], dim=-1)
+        shares = iter(torch.log_softmax(learnt if logits is None else learnt + logits, dim=-1).unbind(-1))
+        taken = [None if each is None else torch.where(mass > -torch.inf, math.log(each), mass) for mass, each in pairs]
+        rest = torch.log1p(-sum((each.exp() for each in taken if each is not None), torch.zeros_like(present)))
+        return torch.stack([next(shares) + rest if each is None else each for each in taken], dim=-1)
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
-        """Return `S_k`, at least float32: `[..., d]` -> K of `[..., V]`."""
+        """Return `S_k` of each kernel, at least float32: `[..., d]` -> a list of `[..., V]`."""
         weights = self.class_weights()
-        weights = weights * self.num_components if len(weights) == 1 else weights
+        weights = weights * len(self.kernels) if len(weights) == 1 else weights
         parts = zip(self.components(), weights, self.component_hidden(hidden), strict=True)
         return [self.adjusted(kernel(weight, component)) for kernel, weight, component in parts]
 
@@ -335,24 +419,34 @@ class GeneralizedSoftmax(nn.Module):
     def _check(self, hidden: Tensor) -> None:
         check_hidden(self.weight, hidden, self.hidden_size)
 
-    def log_prob(self, hidden: Tensor, *, temperature: float = 1.0) -> Tensor:
+    def log_prob(self, hidden: Tensor, *, temperature: float = 1.0, history: History | None = None) -> Tensor:
         """Return the log-probability of every class, minus infinity where it is 0: `[..., d]` -> `[..., V]`.
 
         Each component's scores are divided by the temperature.
         """
         self._check(hidden)
-        rows = as_rows(hidden)
-        return from_rows(self._mixed(rows, self._scaled_scores(rows, temperature)), hidden)
+        others = self._distributions(hidden, history, temperature)
+        return from_rows(self._row_log_prob(as_rows(hidden), others, temperature), hidden)
+
+    def _row_log_prob(self, hidden: Tensor, others: Sequence[Distribution | None], temperature: float = 1.0) -> Tensor:
+        return self._mixed(hidden, self._scaled_scores(hidden, temperature), others)
 
     def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
-        """Return log-probabilities from the components' scores: `[..., d]`, K of `[..., V]` -> `[..., V]`."""
-        return from_rows(self._mixed(as_rows(hidden), [as_rows(score) for score in scores]), hidden)
+        """Return log-probabilities from the kernels' scores: `[..., d]`, a list of `[..., V]` -> `[..., V]`."""
+        others = self._distributions(hidden, None)
+        return from_rows(self._mixed(as_rows(hidden), [as_rows(score) for score in scores], others), hidden)
 
-    def _mixed(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
-        """Return log-probabilities of rows: `[N, d]`, K of `[N, V]` -> `[N, V]`."""
+    def _mixed(self, hidden: Tensor, scores: Sequence[Tensor], others: Sequence[Distribution | None]) -> Tensor:
+        """Return log-probabilities of rows from the kernels' scores: `[N, d]`, a list of `[N, V]` -> `[N, V]`."""
+        given = [(len(self.kernels) + place, each) for place, each in enumerate(others) if each is not None]
+        if given:
+            log_weights, classes = self._log_weights(hidden, others).t()[:, :, None], self.weight.shape[0]
+            parts = [weights + self._log_softmax(score) for weights, score in zip(log_weights, scores, strict=False)]
+            parts += [log_weights[place] + each.log_prob(classes) for place, each in given]
+            return torch.logsumexp(torch.stack(parts), dim=0)
         if len(scores) == 1:
             return self._log_softmax(scores[0])
-        log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
+        log_prior = self._log_weights(hidden, others)[:, : len(scores)].t()[:, :, None]
         if self.sparse_k is not None:
             return torch.logsumexp(log_prior + torch.stack([self._log_softmax(score) for score in scores]), dim=0)
         joint = torch.log_softmax(torch.cat(list(scores)).unflatten(0, (len(scores), -1)), dim=-1) + log_prior
@@ -385,7 +479,9 @@ class GeneralizedSoftmax(nn.Module):
         values, classes = best_classes(scores, self.sparse_k)
         return torch.full_like(scores, -torch.inf).scatter(1, classes, torch.log_softmax(values, dim=-1))
 
-    def target_log_prob(self, hidden: Tensor, target: Tensor, *, sparse: bool = True) -> Tensor:
+    def target_log_prob(
+        self, hidden: Tensor, target: Tensor, *, sparse: bool = True, history: History | None = None
+    ) -> Tensor:
         """Return one entry of `log_prob` per position, never holding `[..., V]`: `[..., d]`, `[...]` -> `[...]`.
 
         With `sparse_k` it is minus infinity for a class outside the k best. `sparse=False` gives those of the plain
@@ -396,19 +492,37 @@ class GeneralizedSoftmax(nn.Module):
         self._check(hidden)
         check_target_shape(hidden, target)
         target = as_targets(saveable(target), self.weight.shape[0])
-        return from_rows(self._target_log_prob(as_rows(hidden), target.flatten(), sparse), hidden)
+        others = self._distributions(hidden, history)
+        return from_rows(self._target_log_prob(as_rows(hidden), target.flatten(), others, sparse), hidden)
 
-    def _target_log_prob(self, hidden: Tensor, target: Tensor, sparse: bool) -> Tensor:
+    def _target_log_prob(
+        self, hidden: Tensor, target: Tensor, others: Sequence[Distribution | None], sparse: bool
+    ) -> Tensor:
         if not self.has_zeros or not sparse:
             parts = replace(self._parts(), sparse_k=None, alpha=1.0)
-            return self._mixed_targets(hidden, *self._target_scores(parts, hidden, target))
-        rows = self._rows_held()
-        pairs = zip(hidden.split(rows), target.split(rows), strict=True)
-        return torch.cat([self.log_prob(some).gather(1, wanted[:, None])[:, 0] for some, wanted in pairs])
+            return self._mixed_targets(hidden, target, others, *self._target_scores(parts, hidden, target))
+        return torch.cat(
+            [
+                self._row_log_prob(hidden[part], _rows(others, part)).gather(1, target[part, None])[:, 0]
+                for part in self._parts_held(len(hidden))
+            ]
+        )
 
-    def _mixed_targets(self, hidden: Tensor, chosen: Tensor, normalizers: Tensor) -> Tensor:
+    def _mixed_targets(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        others: Sequence[Distribution | None],
+        chosen: Tensor,
+        normalizers: Tensor,
+    ) -> Tensor:
         """Return the loss's log-probability `[N]`, finite for targets outside the k best (sparse paper, eq. 5)."""
-        return torch.logsumexp(self.log_mixture_weights(hidden) + chosen - normalizers, dim=-1)
+        log_weights, found = self._log_weights(hidden, others), chosen - normalizers
+        if self.others:
+            absent = found.new_full(target.shape, -torch.inf)
+            columns = [absent if each is None else each.target_log_prob(target) for each in others]
+            found = torch.cat([found, torch.stack(columns, dim=-1)], dim=-1)
+        return torch.logsumexp(log_weights + found, dim=-1)
 
     def _target_scores(self, parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if elementwise.is_transformed():
@@ -426,6 +540,7 @@ class GeneralizedSoftmax(nn.Module):
         label_smoothing: float | None = None,
         z_loss: float = 0.0,
         temperature: float = 1.0,
+        history: History | None = None,
     ) -> Tensor:
         """Return the cross entropy with label smoothing and variance regularizer (eq. 14), never holding `[..., V]`.
 
@@ -443,12 +558,16 @@ class GeneralizedSoftmax(nn.Module):
 
         target may be probabilities `[..., V]` instead, such as a teacher's; all positions count then.
 
-        Raises `ValueError` for hidden states or targets of another shape or type, and targets out of range.
+        Raises `ValueError` for hidden states or targets of another shape or type, targets out of range, and for label
+        smoothing or target probabilities where the layer has components that are not kernels.
         """
         self._check(hidden)
         smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
         check_loss(reduction, smoothing, z_loss, temperature)
-        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        if self.others and (smoothing or target.is_floating_point()):
+            raise ValueError("label smoothing and target probabilities are possible with kernels alone")
+        others = self._distributions(hidden, history, temperature)
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not self.others:
             options = (
                 f'{{"ignore_index": {ignore_index}, "reduction": "{reduction}", "label_smoothing": {smoothing}, '
                 f'"z_loss": {z_loss}, "temperature": {temperature}}}'
@@ -462,14 +581,17 @@ class GeneralizedSoftmax(nn.Module):
             return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
         check_target_shape(hidden, target)
         rows, targets, terms = self._counted(hidden, target, ignore_index, terms)
+        if len(targets) < target.numel():
+            others = _rows(others, target.flatten() != ignore_index)
         if reduction == "none":
-            losses = self._losses(parts, rows, targets, terms)
+            losses = self._losses(parts, rows, targets, others, terms)
             whole = terms.kept is not None or len(losses) == target.numel()
             return losses.view(target.shape) if whole else _spread(losses, target != ignore_index)
-        if self.num_components == 1 and not elementwise.is_transformed():
+        alone = len(self.kernels) == 1 and all(each is None for each in others)
+        if alone and not elementwise.is_transformed():
             total = softmax_cross_entropy(parts, rows, targets, terms)
         else:
-            total = self._losses(parts, rows, targets, terms).sum()
+            total = self._losses(parts, rows, targets, others, terms).sum()
         if reduction == "sum":
             return total
         weights = terms.of_targets(targets)
@@ -494,20 +616,28 @@ class GeneralizedSoftmax(nn.Module):
             rows, targets = rows[kept], targets[kept]
         return rows, as_targets(targets, classes), terms
 
-    def _losses(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
+    def _losses(
+        self,
+        parts: Components,
+        hidden: Tensor,
+        target: Tensor,
+        others: Sequence[Distribution | None],
+        terms: Terms,
+    ) -> Tensor:
         """Return the loss of each position: `[N, d]`, `[N]` -> `[N]`."""
         chosen, normalizers = self._target_scores(parts, hidden, target)
         kept, weights, smoothing = terms.kept, terms.of_targets(target), terms.label_smoothing
-        losses = -(1 - smoothing) * self._mixed_targets(hidden, chosen, normalizers)
+        losses = -(1 - smoothing) * self._mixed_targets(hidden, target, others, chosen, normalizers)
         losses = losses if weights is None else losses * weights
-        others = []
+        added = []
         if smoothing:
-            others.append(-smoothing * self._mean_log_prob(parts, hidden, terms))
+            added.append(-smoothing * self._mean_log_prob(parts, hidden, terms))
         if terms.z_loss:
-            others.append(terms.z_loss * normalizers.square().mean(-1))
+            added.append(terms.z_loss * normalizers.square().mean(-1))
         if self.variance_penalty and self.num_components > 1:
-            others.append(self.variance_penalty * self.mixture_variance(hidden))
-        for other in others:
+            weights = self._log_weights(hidden, others).exp()
+            added.append(self.variance_penalty * (weights - 1 / self.num_components).square().mean(-1))
+        for other in added:
             losses = losses + (other if kept is None else other * kept)
         return losses
 
@@ -562,7 +692,10 @@ class GeneralizedSoftmax(nn.Module):
         return from_rows(self._chunked(divergence, *rows)[:, None], hidden)[..., 0]
 
     def entropy(self, hidden: Tensor) -> Tensor:
-        """Return the entropy of the distribution in nats, never holding `[..., V]`: `[..., d]` -> `[...]`."""
+        """Return the entropy of the distribution in nats, never holding `[..., V]`: `[..., d]` -> `[...]`.
+
+        Components that read the history have the weight 0.
+        """
         self._check(hidden)
 
         def entropy(hidden: Tensor) -> Tensor:
@@ -572,27 +705,40 @@ class GeneralizedSoftmax(nn.Module):
         return from_rows(self._chunked(entropy, saveable(as_rows(hidden)))[:, None], hidden)[..., 0]
 
     @torch.no_grad()
-    def top_k(self, hidden: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def top_k(self, hidden: Tensor, k: int, *, history: History | None = None) -> tuple[Tensor, Tensor]:
         """Return the k largest log-probabilities and their classes, without gradients: `[..., d]` -> 2 of `[..., k]`.
 
         Equal ones are ranked by the lower class. `[..., V]` is never held.
         """
         self._check(hidden)
-        pieces = [best_classes(self.log_prob(part), k) for part in as_rows(hidden).split(self._rows_held())]
+        rows, others = as_rows(hidden), self._distributions(hidden, history)
+        pieces = [
+            best_classes(self._row_log_prob(rows[part], _rows(others, part)), k) for part in self._parts_held(len(rows))
+        ]
         values, classes = (torch.cat(found) for found in zip(*pieces, strict=True))
         return from_rows(values, hidden), from_rows(classes, hidden)
 
-    def argmax(self, hidden: Tensor) -> Tensor:
+    def argmax(self, hidden: Tensor, *, history: History | None = None) -> Tensor:
         """Return the most probable class: `[..., d]` -> `[...]`; see `top_k`."""
-        return self.top_k(hidden, 1)[1][..., 0]
+        return self.top_k(hidden, 1, history=history)[1][..., 0]
 
     @torch.no_grad()
-    def sample(self, hidden: Tensor, *, temperature: float = 1.0, generator: torch.Generator | None = None) -> Tensor:
+    def sample(
+        self,
+        hidden: Tensor,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+        history: History | None = None,
+    ) -> Tensor:
         """Draw a class of each distribution, never holding `[..., V]`: `[..., d]` -> `[...]`."""
         self._check(hidden)
+        rows, others = as_rows(hidden), self._distributions(hidden, history, temperature)
         drawn = [
-            torch.multinomial(self.log_prob(part, temperature=temperature).exp(), 1, generator=generator)
-            for part in as_rows(hidden).split(self._rows_held())
+            torch.multinomial(
+                self._row_log_prob(rows[part], _rows(others, part), temperature).exp(), 1, generator=generator
+            )
+            for part in self._parts_held(len(rows))
         ]
         return from_rows(torch.cat(drawn), hidden)[..., 0]
 
@@ -627,7 +773,7 @@ class GeneralizedSoftmax(nn.Module):
     def _finite_log_prob(self, hidden: Tensor, scores: list[Tensor]) -> Tensor:
         """Return minus the loss of each class as a target, finite (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
         if not self.has_zeros:
-            return self._mixed(hidden, scores)
+            return self._mixed(hidden, scores, self._distributions(hidden, None))
         log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
         joint = [score - self.normalizer_of(score)[:, None] for score in scores]
         return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
@@ -636,17 +782,27 @@ class GeneralizedSoftmax(nn.Module):
         """Return the number of positions whose distributions are held at a time."""
         return max(1, (self.chunk_scores or _HELD_SCORES) // (self.weight.shape[0] * self.num_components))
 
+    def _parts_held(self, count: int) -> list[slice]:
+        """Return the positions in parts of `_rows_held`, at least one part."""
+        rows = self._rows_held()
+        return [slice(first, first + rows) for first in range(0, max(count, 1), rows)]
+
     def _parts(self) -> Components:
         return Components(
             kernels=self.components(),
             weights=self.class_weights(),
-            projections=self.projections if self.num_components > 1 else None,
+            projections=self.projections if len(self.kernels) > 1 else None,
             bias=self.bias,
             sparse_k=self.sparse_k,
             alpha=self.alpha,
             softcap=self.softcap,
             chunk_scores=self.chunk_scores,
         )
+
+
+def _rows(others: Sequence[Distribution | None], chosen: Tensor | slice) -> list[Distribution | None]:
+    """Return the distributions of some positions."""
+    return [None if each is None else each.rows(chosen) for each in others]
 
 
 def _sum(parts: Tensor) -> Tensor:

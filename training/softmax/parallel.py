@@ -39,8 +39,10 @@ def split_classes(
 
     Each process of the group, by default of all, calls it with the same layer. Ranks have successive ranges of
     classes, whose sizes differ by at most one. The parameters are copies. Raises `ValueError` for fewer classes than
-    processes.
+    processes, and for a layer with components that are not kernels.
     """
+    if layer.others:
+        raise ValueError("a layer with components that are not kernels cannot be shared between processes")
     rank, ranks = distributed.get_rank(process_group), distributed.get_world_size(process_group)
     classes = layer.weight.shape[0]
     if classes < ranks:

@@ -54,6 +54,8 @@ def mixture_shares(task: LanguageModelTask, batches: Batches[Batch]) -> Shares:
     """
     layer = task.model.output_layer
     kernels = [kernel.name for kernel in layer.components()]
+    if layer.others:
+        raise ValueError(f"{task.recipe.name} has components that are not kernels, which this analysis has no words of")
     if len(kernels) == 1:
         raise ValueError(
             f"{task.recipe.name} has the single kernel {kernels[0]!r}, so there is no mixture to look into"

@@ -88,6 +88,7 @@ class NetworkSettings(Settings):
 class LanguageModelRecipe(Recipe):
     """A recurrent language model."""
 
+    other_components: ClassVar[bool] = True
     task: Literal["language-model"]
     data: DataSettings
     network: NetworkSettings = NetworkSettings()

@@ -24,6 +24,7 @@ from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
+from training.softmax.components import History, Memory, Unigram
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity
 from training.tasks.language_model.kneser_ney import KneserNey
@@ -72,6 +73,7 @@ class LanguageModelTask(Task[Batch]):
         self.tokenizer = tokenizer
         self.metric = self.metric_of(recipe)
         self._state: State | None = None
+        self._memory: Memory | None = None
         self._train_tokens: MappedTokens | None = None
 
     @classmethod
@@ -136,16 +138,19 @@ class LanguageModelTask(Task[Batch]):
         return cls(recipe, WordTokenizer.from_file(run.tokenizer), data_dir, device)
 
     def initialize(self) -> None:
-        """Start the bias, if there is one, at the logarithms of the words' frequencies."""
-        bias = self.model.output_layer.bias
-        if bias is None:
+        """Start the bias and unigram components, if there are such, at the logarithms of the words' frequencies."""
+        layer = self.model.output_layer
+        starting = [each.logits for each in layer.other_components() if isinstance(each, Unigram)]
+        starting += [] if layer.bias is None else [layer.bias]
+        if not starting:
             return
         sentences = self._encoded("train")
-        counts = torch.ones(bias.shape, dtype=torch.float64)  # so that a word without any keeps a finite logarithm
+        counts = torch.ones(len(starting[0]), dtype=torch.float64)  # so that a word without any has a finite logarithm
         counts += torch.from_numpy(sentences.counts(len(counts)))
         counts[self.tokenizer.end_id] += len(sentences)
         with torch.no_grad():
-            bias.copy_((counts / counts.sum()).log())
+            for values in starting:
+                values.copy_((counts / counts.sum()).log())
 
     def _encoded(self, split: str) -> MappedTokens:
         """Return the token ids of a split; those of the training split are computed once, which can take minutes."""
@@ -200,8 +205,12 @@ class LanguageModelTask(Task[Batch]):
 
     def loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets and their number; advances the recurrent state."""
+        layer = self.model.output_layer
+        if layer.learns_from_history:
+            hidden, targets, history = self.positions(batch)
+            return layer.loss(hidden, targets, history=history), int((targets != IGNORED).sum())
         hidden, targets = self.context_vectors(batch)
-        return self.model.output_layer.loss(hidden, targets), targets.shape[0]
+        return layer.loss(hidden, targets), targets.shape[0]
 
     def evaluate(self, batches: Batches[Batch], *, sparse: bool = False) -> Perplexity:
         """Return the perplexity on a split, dropout and label smoothing off; leaves the training state as it was.
@@ -221,16 +230,21 @@ class LanguageModelTask(Task[Batch]):
         self, batches: Batches[Batch], group: Group = ALONE, *, sparse: bool = False
     ) -> Iterator[tuple[Batch, Tensor]]:
         """Yield the batches with the log-probability of each target; leaves the recurrent state as it was."""
-        kept, layer = self._state, self.model.output_layer
+        kept, layer = (self._state, self._memory), self.model.output_layer
 
         def log_probabilities(batch: Batch) -> Tensor:
+            if layer.reads_history:
+                hidden, targets, history = self.positions(batch)
+                valid = targets != IGNORED
+                found = layer.target_log_prob(hidden, targets.masked_fill(~valid, 0), sparse=sparse, history=history)
+                return found[valid]
             hidden, targets = self.context_vectors(batch)
             if layer.alpha != 1.0 and not sparse:
                 return -layer.loss(hidden, targets, reduction="none", label_smoothing=0.0)
             return layer.target_log_prob(hidden, targets, sparse=sparse)
 
         yield from evaluate_batches(self.model, batches, log_probabilities, group)
-        self._state = kept
+        self._state, self._memory = kept
 
     def measure(self, split: str) -> Measurement:
         """Return the perplexity, and log-probability and number of tokens of each sentence, or window of a stream."""
@@ -282,28 +296,56 @@ class LanguageModelTask(Task[Batch]):
 
     def mixture_variance(self, batches: Batches[Batch]) -> float:
         """Return the mean over positions of the variance of the mixture weights (kernel paper, eq. 14, Table 2)."""
-        kept, layer = self._state, self.model.output_layer
-        evaluated = evaluate_batches(
-            self.model, batches, lambda batch: layer.mixture_variance(self.context_vectors(batch)[0])
-        )
+        kept, layer = (self._state, self._memory), self.model.output_layer
+
+        def variances(batch: Batch) -> Tensor:
+            hidden, targets, history = self.positions(batch)
+            return layer.mixture_variance(hidden, history)[targets != IGNORED]
+
+        evaluated = evaluate_batches(self.model, batches, variances)
         variance = torch.cat([found.double().cpu() for _, found in evaluated]).mean()
-        self._state = kept
+        self._state, self._memory = kept
         return float(variance)
 
     def context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target; advances the state."""
+        outputs, targets = self._read(batch)
+        valid = targets != IGNORED
+        return outputs[valid], targets[valid]
+
+    def positions(self, batch: Batch) -> tuple[Tensor, Tensor, History | None]:
+        """Return context vectors `[B, T, d]`, targets `[B, T]` and the history; advances the state and the memory.
+
+        The history is that of the batches before, where the batch continues them, and of the batch itself; None for a
+        layer without components that read it.
+        """
+        outputs, targets = self._read(batch)
+        layer = self.model.output_layer
+        if not layer.reads_history:
+            return outputs, targets, None
+        memory = self._memory if batch.continues and self._memory is not None else Memory.empty(outputs)
+        history, self._memory = memory.read(outputs, targets, layer.window)
+        return outputs, targets, history
+
+    def _read(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return context vectors `[B, T, d]` and targets `[B, T]`; advances the state."""
         targets = batch.targets.to(self.device)
         state = self._state if batch.continues and self._state is not None else None
         if state is None:
             state = self.model.initial_state(targets.shape[0])
         outputs, state = self.model(batch.inputs.to(self.device), detach(state))
         self._state = detach(state)
-        valid = targets != IGNORED
-        return outputs[valid], targets[valid]
+        return outputs, targets
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the recurrent state that the next batch continues from."""
-        return {} if self._state is None else {"hidden": self._state[0], "cell": self._state[1]}
+        """Return the recurrent state that the next batch continues from, and the words and states that it remembers."""
+        state = {} if self._state is None else {"hidden": self._state[0], "cell": self._state[1]}
+        if self._memory is None:
+            return state
+        return {**state, "remembered_words": self._memory.words, "remembered_states": self._memory.states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._state = (state["hidden"].to(self.device), state["cell"].to(self.device)) if state else None
+        found = {name: value.to(self.device) for name, value in state.items()}
+        self._state = (found["hidden"], found["cell"]) if found else None
+        remembered = "remembered_words" in found
+        self._memory = Memory(found["remembered_words"], found["remembered_states"]) if remembered else None
