@@ -25,7 +25,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
 
-.PHONY: serve serve-gpu test test-slow test-all test-alone test-clients test-ray test-gpu test-containers check docs bench lock clean
+.PHONY: serve serve-gpu test test-slow test-all test-alone test-clients test-ray test-gpu test-containers check docs bench lock sign clean
 
 serve: .venv/.serve  ## Serve the bundled models on HOST:PORT.
 	@exec $(BIN)/softserve serve --host $(HOST) --port $(PORT)
@@ -94,6 +94,13 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 		--output-file docker/requirements-gpu.txt
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done
+
+sign: .venv/.test  ## Sign the bundled models for a release with SIGNING_KEY, and write their bills of materials.
+	$(BIN)/softserve-train sign models/bundled/*/* --private-key $(or $(SIGNING_KEY),$(error set SIGNING_KEY))
+	@mkdir -p build/boms
+	@for bundle in models/bundled/*/*; do \
+		$(BIN)/softserve models bom ./$$bundle > build/boms/$$(basename $$(dirname $$bundle))-$$(basename $$bundle).cdx.json \
+			|| exit 1; done
 
 clean:  ## Remove the virtual environment and caches.
 	rm -rf build .venv .venv-clients .venv-ray .venv-gpu .venv-gpu-serve .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -19,8 +19,10 @@ from pathlib import Path
 
 from models.backend import BackendName
 from models.bundle.manifest import Manifest
+from models.errors import BundleError
 from models.files import NotWritten, writing
 from models.reading import VerifiedBundle, read_manifest, verify
+from models.signing import TrustedKey
 
 __all__ = ["private_directory", "verified", "verified_copy"]
 
@@ -35,25 +37,40 @@ once."""
 
 
 @contextlib.contextmanager
-def verified(bundle: Path, *, backend: BackendName = "onnx", map_weights: bool = False) -> Iterator[VerifiedBundle]:
+def verified(
+    bundle: Path,
+    *,
+    backend: BackendName = "onnx",
+    map_weights: bool = False,
+    trusted_key: TrustedKey | None = None,
+) -> Iterator[VerifiedBundle]:
     """Provide a bundle whose files match their checksums; raises `BundleError`.
 
-    With `map_weights`, it is that in its own directory, whose files must not change as long as the model is used.
+    With `map_weights`, it is that in its own directory, whose files must not change as long as the model is used. With
+    a `trusted_key` the bundle must be signed; raises `ValueError` with both.
     """
+    if map_weights and trusted_key is not None:
+        raise ValueError("map_weights uses files that can change after their signature is checked")
     if map_weights:
         yield verify(bundle)
         return
     with private_directory() as directory:
-        yield verified_copy(bundle, directory, backend=backend)
+        yield verified_copy(bundle, directory, backend=backend, trusted_key=trusted_key)
 
 
 def verified_copy(
-    bundle: Path, directory: Path | None, *, backend: BackendName = "onnx", max_bytes: float = math.inf
+    bundle: Path,
+    directory: Path | None,
+    *,
+    backend: BackendName = "onnx",
+    max_bytes: float = math.inf,
+    trusted_key: TrustedKey | None = None,
 ) -> VerifiedBundle:
     """Copy a bundle to a private directory, and check the copy; raises `BundleError`.
 
     Where the directory has no room, or less than `max_bytes` are allowed, or it cannot be written, the bundle in its
-    own directory is returned, with a warning.
+    own directory is returned, with a warning; with a `trusted_key`, by which it must be signed, that is an error: files
+    that others can change would be loaded after their check.
     """
     place, reason = "the temporary directory", "has no room for a private copy"
     if directory is not None:
@@ -62,12 +79,15 @@ def verified_copy(
         skip = _unused(manifest, backend)
         try:
             if _size(bundle, manifest.files.keys() - skip) <= min(max_bytes, _free(directory)):
-                return verify(bundle, directory, skip=skip)
+                return verify(bundle, directory, skip=skip, trusted_key=trusted_key)
         except NotWritten as error:
             if error.errno not in _NO_ROOM:
                 reason = f"takes no private copy ({error.strerror})"
             for each in directory.iterdir():
                 shutil.rmtree(each, ignore_errors=True)
+    if trusted_key is not None:
+        verify(bundle, trusted_key=trusted_key)
+        raise BundleError(str(bundle), [f"signed bundles are loaded from a private copy, and {place} {reason}"])
     logger.warning(
         "%s: %s %s: its files are used where they are, and must not be changed in place", bundle, place, reason
     )

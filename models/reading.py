@@ -9,10 +9,11 @@ from pathlib import Path
 from pydantic import ConfigDict, ValidationError
 
 from models.bundle.contract import TaskConfig
-from models.bundle.manifest import FORMAT_VERSION, MANIFEST, BundleManifest, Manifest, upgraded
+from models.bundle.manifest import FORMAT_VERSION, MANIFEST, SIGNATURE, BundleManifest, Manifest, upgraded
 from models.errors import BundleError
 from models.files import NotAFile, NotWritten, TooLarge, read_regular, sha256_of_regular, writing
 from models.registry import UnknownNameError
+from models.signing import SignatureError, TrustedKey
 from models.tasks.registry import TASKS
 
 __all__ = [
@@ -74,14 +75,23 @@ def load_manifest(bundle: Path) -> Manifest:
     return verify(bundle).manifest
 
 
-def verify(bundle: Path, directory: Path | None = None, *, skip: Collection[str] = ()) -> VerifiedBundle:
+def verify(
+    bundle: Path,
+    directory: Path | None = None,
+    *,
+    skip: Collection[str] = (),
+    trusted_key: TrustedKey | None = None,
+) -> VerifiedBundle:
     """Check all files of a bundle; raises a `BundleError` that names everything that is wrong.
 
     With a `directory`, the bytes that are checked are also copied there, except files to `skip`: nothing that happens
-    to the bundle later changes them. Raises `NotWritten` where that fails.
+    to the bundle later changes them. Raises `NotWritten` where that fails. With a `trusted_key`, the manifest and the
+    checksums must be signed.
     """
     data = _manifest_bytes(bundle)
     manifest = _manifest_of(bundle, data)
+    if trusted_key is not None:
+        _check_signature(bundle, data, manifest, trusted_key)
     copy = None
     if directory is not None:
         copy = directory / manifest.name / str(manifest.version)
@@ -92,6 +102,13 @@ def verify(bundle: Path, directory: Path | None = None, *, skip: Collection[str]
     if problems := tuple(_file_problems(bundle, manifest, copies)):
         raise BundleError(str(bundle), problems)
     return VerifiedBundle(bundle, copy or bundle, manifest, hashlib.sha256(data).hexdigest())
+
+
+def _check_signature(bundle: Path, data: bytes, manifest: Manifest, trusted_key: TrustedKey) -> None:
+    try:
+        trusted_key.check(bundle, data, manifest.files)
+    except SignatureError as error:
+        raise BundleError(str(bundle), [str(error)]) from error
 
 
 def read_manifest(bundle: Path) -> Manifest:
@@ -179,9 +196,9 @@ def _unlisted(bundle: Path, manifest: Manifest) -> Iterator[str]:
 
     A graph names files of weights that the manifest does not, so an unlisted file may change the answers. So
     may one in a sub-directory, which `files` cannot list. A symbolic link is listed and checked like the file that
-    it leads to.
+    it leads to. The signature, whose name no manifest lists, is not read by models.
     """
     for path in sorted(bundle.iterdir()):
-        if path.name != MANIFEST and path.name not in manifest.files:
+        if path.name not in (MANIFEST, SIGNATURE) and path.name not in manifest.files:
             kind = "is a directory, which a bundle must not have" if path.is_dir() else "has no checksum in files"
             yield f"{path.name} {kind}"

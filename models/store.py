@@ -12,6 +12,7 @@ from models.bundle.manifest import MANIFEST, Manifest
 from models.errors import BundleError, UnknownModelError, UnsupportedDeviceError
 from models.private_copy import verified
 from models.reading import VerifiedBundle, read_manifest
+from models.signing import TrustedKey
 from models.tasks.registry import TASKS
 
 __all__ = ["BUNDLED", "NO_MANIFEST", "ModelStore", "bundle_errors", "load_bundle", "load_verified"]
@@ -46,6 +47,7 @@ class LoadOptions(BackendOptions, total=False):
 
     backend: BackendName
     map_weights: bool
+    trusted_key: TrustedKey | None
 
 
 class ModelStore:
@@ -159,12 +161,18 @@ def _note(path: Path, error: OSError, problems: dict[Path, str]) -> None:
 
 
 def load_bundle(
-    path: Path, *, backend: BackendName = "onnx", map_weights: bool = False, **options: Unpack[BackendOptions]
+    path: Path,
+    *,
+    backend: BackendName = "onnx",
+    map_weights: bool = False,
+    trusted_key: TrustedKey | None = None,
+    **options: Unpack[BackendOptions],
 ) -> LoadedModel:
     """Load the bundle in a directory; return a model of the class that its task registers.
 
     Its files are checked, copied to a temporary directory and loaded from there, so that a file that changes later
-    changes nothing. `map_weights` maps those of the bundle itself.
+    changes nothing. `map_weights` maps those of the bundle itself. With a `trusted_key`, the bundle must be
+    signed by it.
 
     `parallel` is how many batches or decodings will be computed concurrently. `allow_cpu_fallback` accepts that a GPU
     has no kernel for some operators of an ONNX graph, which the CPU then computes. `graphs` chooses the ONNX graphs for
@@ -174,7 +182,8 @@ def load_bundle(
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
     is not available here.
     """
-    with bundle_errors(path, "it does not load"), verified(path, backend=backend, map_weights=map_weights) as bundle:
+    checked = verified(path, backend=backend, map_weights=map_weights, trusted_key=trusted_key)
+    with bundle_errors(path, "it does not load"), checked as bundle:
         return load_verified(bundle, backend=backend, **options)
 
 

@@ -80,6 +80,10 @@ class Settings(BaseSettings):
     map_weights: bool = False
     """Map weights from the files of the model directories instead of copies in the temporary directory (TMPDIR). Saves
     room there. A file that is then changed in place changes answers, and one that is shortened ends the process."""
+    require_signature: Path | None = None
+    """PEM file of a public key, or of certificates: models are loaded, also anew, only where the signature of their
+    bundle (model.sig, of softserve-train sign) is of that key, or of a key with a certificate that these certificates
+    issued. Needs pip install 'softserve[signing]'. Without it signatures are not read."""
     load_timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 300.0
     """Seconds in which a model must be loaded and warmed up. Raise it where a device compiles graphs, as TensorRT
     does."""
@@ -254,6 +258,14 @@ class Settings(BaseSettings):
     def _torchscript_is_allowed(self) -> Self:
         if self.backend == "torchscript" and not self.allow_torchscript:
             raise ValueError("backend torchscript runs code that a bundle may hold: allow it with --allow-torchscript")
+        return self
+
+    @model_validator(mode="after")
+    def _signatures_can_be_checked(self) -> Self:
+        if self.require_signature is not None and find_spec("model_signing") is None:
+            raise ValueError("require_signature needs model_signing: pip install 'softserve[signing]'")
+        if self.require_signature is not None and self.map_weights:
+            raise ValueError("map_weights loads files that can change after their signature is checked")
         return self
 
     @model_validator(mode="after")

@@ -37,6 +37,7 @@ _SLOW = (
     "training/search/test_comparison.py",
     "training/tasks/translation/test_guided_alignment.py",
     "service/test_garbage.py",
+    "service/engine/test_signatures.py",
     "service/jobs/test_documents.py",
     "service/offline/test_array_files.py",
     "models/tasks/test_windowed.py",

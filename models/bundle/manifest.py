@@ -13,6 +13,7 @@ from models.bundle.contract import Contract, FileName, PositiveInt, TaskConfig
 __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
+    "SIGNATURE",
     "AnyManifest",
     "BundleManifest",
     "DataSource",
@@ -34,6 +35,9 @@ FORMAT_VERSION = 2
 """The format that this code writes; it reads this one and format 1."""
 
 MANIFEST = "manifest.json"
+
+SIGNATURE = "model.sig"
+"""The signature of a bundle, the only file that a manifest does not list; a bundle need not have one."""
 
 ConfigT = TypeVar("ConfigT", bound=TaskConfig, covariant=True)
 
@@ -252,7 +256,7 @@ class BundleManifest(Contract, Generic[ConfigT]):
     quantization: Quantization | None = None
     """How weights were quantized; none where they are float32."""
     files: dict[FileName, Sha256]
-    """sha256 of every file of the bundle except the manifest itself."""
+    """sha256 of every file of the bundle except the manifest itself and its signature `model.sig`."""
 
     @model_validator(mode="after")
     def _graphs_and_files(self) -> Self:
@@ -264,6 +268,8 @@ class BundleManifest(Contract, Generic[ConfigT]):
         named = self.config.files().union(*(graph.files() for graph in self.graphs.values()))
         if missing := sorted(named - set(self.files)):
             problems.append(f"no checksum in files for {', '.join(missing)}")
+        if SIGNATURE in self.files:
+            problems.append(f"files lists {SIGNATURE}, which is the name of a signature")
         if problems:
             raise ValueError("; ".join(problems))
         return self

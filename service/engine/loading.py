@@ -16,6 +16,7 @@ from models.backend.footprint import weight_bytes
 from models.bundle.manifest import MANIFEST
 from models.private_copy import private_directory, verified_copy
 from models.reading import VerifiedBundle, read_manifest, sha256_of, verify
+from models.signing import TrustedKey
 from models.store import bundle_errors
 from models.tasks.model import AnyModel
 from service.engine.batcher import Batcher
@@ -61,11 +62,17 @@ class Loader:
     """Makes served models of bundles, one at a time, on a thread of its own."""
 
     def __init__(self, settings: Settings, metrics: Metrics, resources: Resources) -> None:
-        """Create a loader; raises `FileNotFoundError` for a model directory that does not exist."""
+        """Create a loader.
+
+        Raises `FileNotFoundError` for a model directory that does not exist, `OSError` or `SignatureError` for a key of
+        signatures that cannot be used.
+        """
         self.store = ModelStore(*settings.model_dirs)
         self.signatures: dict[Path, Signature] = {}
         """Files of each bundle when it was last loaded, successfully or not."""
         self._settings, self._metrics, self._resources = settings, metrics, resources
+        key = settings.require_signature
+        self._trusted_key = None if key is None else TrustedKey.read(key)
         self._ledger = _ledger(settings, metrics)
         self._options = ReplicaOptions(
             devices=tuple(settings.device.split(",")),
@@ -192,7 +199,13 @@ class Loader:
     async def _tried(self, path: Path, directory: Path | None) -> Path:
         """Return the directory of the files that a process of its own has checked and loaded."""
         seconds, max_bytes = self._settings.load_timeout, await self.run(self._max_bytes, path)
-        call = functools.partial(try_bundle, seconds=seconds, max_bytes=max_bytes, stopped=self._stopped)
+        call = functools.partial(
+            try_bundle,
+            seconds=seconds,
+            max_bytes=max_bytes,
+            stopped=self._stopped,
+            trusted_key=self._trusted_key,
+        )
         return await self._call(seconds + _KILL_SECONDS, call, path, directory, self._options)
 
     def _verified(self, path: Path, directory: Path | None, copy: Path | None) -> VerifiedBundle:
@@ -201,9 +214,10 @@ class Loader:
             return VerifiedBundle(path, copy, read_manifest(copy), sha256_of(copy / MANIFEST))
         if self._options.map_weights:
             return verify(path)
+        checked = functools.partial(verified_copy, path, backend=self._options.backend, trusted_key=self._trusted_key)
         if directory is None or copy is not None:
-            return verified_copy(path, None, backend=self._options.backend)
-        return verified_copy(path, directory, backend=self._options.backend, max_bytes=copy_room(directory))
+            return checked(None)
+        return checked(directory, max_bytes=copy_room(directory))
 
     async def _watch_memory(self, path: Path, loading: "asyncio.Future[Any]") -> None:
         """Return when a bundle is loaded by this process; raise where that takes too much memory."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from models.errors import BundleError, UnsupportedDeviceError
+from models.signing import TrustedKey
 from models.store import bundle_errors
 from models.tasks.registry import TASKS
 from service.engine.memory import private_memory
@@ -61,6 +62,7 @@ def try_bundle(
     seconds: float,
     max_bytes: int,
     stopped: threading.Event,
+    trusted_key: TrustedKey | None = None,
 ) -> Path:
     """Load and warm up a bundle in a process; return the directory of the files that it has checked and loaded.
 
@@ -68,7 +70,13 @@ def try_bundle(
     `UnsupportedDeviceError` as loading does, and those of this module. `stopped` ends the process early.
     """
     modules = {value.__module__ for value in TASKS.values()} - {"__main__"}
-    trial = Trial(bundle=bundle.absolute(), directory=directory, modules=tuple(sorted(modules)), options=options)
+    trial = Trial(
+        bundle=bundle.absolute(),
+        directory=directory,
+        modules=tuple(sorted(modules)),
+        options=options,
+        trusted_key=trusted_key,
+    )
     path = os.pathsep.join(filter(None, sys.path))  # where this process finds modules, and nowhere else
     with bundle_errors(bundle, "no process can be started to try it"):
         process = subprocess.Popen(

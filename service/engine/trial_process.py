@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from models.errors import BundleError, UnsupportedDeviceError
 from models.private_copy import verified_copy
 from models.reading import verify
+from models.signing import TrustedKey
 from models.store import bundle_errors
 from service.engine.memory import copy_room
 from service.engine.priority import lower_thread_priority
@@ -39,6 +40,8 @@ class Trial(BaseModel):
     modules: tuple[str, ...]
     """Modules to import first, which register tasks."""
     options: ReplicaOptions
+    trusted_key: TrustedKey | None = None
+    """The key that must have signed it; none where it need not be signed."""
 
 
 class TrialOutcome(BaseModel):
@@ -59,7 +62,13 @@ def run(trial: Trial) -> TrialOutcome:
                 bundle = verify(trial.bundle)
             else:
                 room = copy_room(trial.directory) if trial.directory else 0
-                bundle = verified_copy(trial.bundle, trial.directory, backend=trial.options.backend, max_bytes=room)
+                bundle = verified_copy(
+                    trial.bundle,
+                    trial.directory,
+                    backend=trial.options.backend,
+                    max_bytes=room,
+                    trusted_key=trial.trusted_key,
+                )
         load_replicas(bundle, trial.options)
     except UnsupportedDeviceError as error:
         return TrialOutcome(error="device", problems=_shortened([str(error)]))

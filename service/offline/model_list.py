@@ -1,5 +1,6 @@
-"""`softserve models`: which models there are, what they are, and whether their files are whole."""
+"""`softserve models`: which models there are, their facts, and whether their files are complete and signed."""
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,8 +9,11 @@ from typing import Annotated, Literal
 import tyro
 
 from models import ModelStore
+from models.bundle.bill_of_materials import bill_of_materials
+from models.errors import BundleError
 from models.escaping import escaped
-from models.reading import read_manifest, validate
+from models.reading import read_manifest, validate, verify
+from models.signing import TrustedKey
 from models.store import BUNDLED
 from service.offline.options import ModelDirs, UsageError
 
@@ -17,33 +21,54 @@ __all__ = ["models", "print_bundle"]
 
 
 def models(
-    action: Annotated[Literal["list", "show", "verify"], tyro.conf.Positional] = "list",
+    action: Annotated[Literal["list", "show", "verify", "bom"], tyro.conf.Positional] = "list",
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME[:VERSION]...]")] = (),
     model_dirs: ModelDirs = (),
+    public_key: Path | None = None,
 ) -> int:
-    """List the models in directories, show one, or verify the checksums of their files.
+    """List the models in directories, show one, verify its files and its signature, or print its bill of materials.
 
     Entries of the directories that cannot be read or hold no bundle are named on standard error. Exit status 1 where a
     bundle is damaged, and for verify without names where there is such an entry.
 
     Args:
-        action: list prints a line for each; show all of a bundle's facts; verify reads every file.
-        names: Models to show or verify, by default all.
+        action: list prints a line for each; show all of a bundle's facts; verify reads every file; bom prints the bill
+            of materials of one, in CycloneDX 1.6.
+        names: Models to show or verify, by default all: names, or directories of bundles, which have a slash.
         model_dirs: Directory of bundles instead of the bundled ones, repeated for several.
+        public_key: For verify: PEM file of the public key, or of certificates, by which bundles must be signed.
     """
+    if public_key is not None and action != "verify":
+        raise UsageError("--public-key is for verify")
     store = ModelStore(*(model_dirs or (BUNDLED,)))
     skipped = {} if names else store.problems()
     for path, problem in skipped.items():
         print(f"skipped: {path}: {problem}", file=sys.stderr)
     if action == "list":
         if names:
-            raise UsageError("list takes no names; show and verify do")
+            raise UsageError("list takes no names; show, verify and bom do")
         _print_list(store)
         return 0
-    paths = [store.path(name) for name in names] or sorted(store.paths())
+    paths = [_path(store, name) for name in names] or sorted(store.paths())
+    if action == "bom":
+        return _print_bill(paths)
     if action == "show":
         return max((print_bundle(path) for path in paths), default=0)
-    return max([int(bool(skipped)), *map(_verify, paths)])
+    key = None if public_key is None else TrustedKey.read(public_key)
+    return max([int(bool(skipped)), *(_verify(path, key) for path in paths)])
+
+
+def _path(store: ModelStore, name: str) -> Path:
+    """Return the directory of a bundle, which no name of a model can be where it has a slash."""
+    return Path(name).resolve() if "/" in name else store.path(name)
+
+
+def _print_bill(paths: Sequence[Path]) -> int:
+    if len(paths) != 1:
+        raise UsageError("bom prints one document: name one model")
+    bundle = verify(paths[0])
+    print(json.dumps(bill_of_materials(bundle.manifest, bundle.digest), indent=2))
+    return 0
 
 
 def _print_list(store: ModelStore) -> None:
@@ -67,9 +92,14 @@ def _print_columns(rows: Sequence[Sequence[str]]) -> None:
         _print_line("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _verify(path: Path) -> int:
-    problems = validate(path)
-    _print_line(f"{path.parent.name}:{path.name}  {'; '.join(problems) if problems else 'all checksums match'}")
+def _verify(path: Path, key: TrustedKey | None) -> int:
+    problems: Sequence[str] = ()
+    try:
+        verify(path, trusted_key=key)
+    except BundleError as error:
+        problems = error.problems
+    good = "all checksums match" if key is None else "all checksums match; the signature is valid"
+    _print_line(f"{path.parent.name}:{path.name}  {'; '.join(problems) or good}")
     return 1 if problems else 0
 
 

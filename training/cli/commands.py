@@ -16,6 +16,7 @@ from training.cli.analyses import analyze
 from training.cli.choice import Choice
 from training.cli.importing import import_model
 from training.cli.new import check, new, warn_of_data
+from training.cli.signing import sign
 from training.cli.tables import table
 from training.data.corpora import CORPORA, download
 from training.data.image_corpora import IMAGE_CORPORA
@@ -44,6 +45,7 @@ app.command(name="import")(import_model)
 app.command(table)
 app.command(new)
 app.command(check)
+app.command(sign)
 
 
 DATA, RUNS = Path("data"), Path("runs")

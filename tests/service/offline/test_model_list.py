@@ -4,7 +4,10 @@ import json
 import shutil
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+from models.signing import Signer
 from service.cli import inspect
 from service.offline.model_list import models
 from service.offline.options import UsageError
@@ -65,3 +68,27 @@ def test_entries_that_hold_no_bundle_are_named(tmp_path, capsys):
         assert capsys.readouterr().err == f"skipped: {tmp_path / 'intents' / '9'}: it is a link to nothing\n"
     assert models("verify", ("intents",), (tmp_path,)) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_signatures_are_verified(tmp_path, capsys):
+    key = ec.generate_private_key(ec.SECP256R1())
+    (tmp_path / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = tmp_path / "key.pub"
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    shutil.copytree(BUNDLED / "intents", tmp_path / "models" / "intents")
+    (version,) = (tmp_path / "models" / "intents").iterdir()
+    assert models("verify", (str(version),), public_key=public) == 1
+    assert "it is not signed: model.sig is missing" in capsys.readouterr().out
+    Signer(private_key=tmp_path / "key").sign(version)
+    assert models("verify", ("intents",), (tmp_path / "models",), public_key=public) == 0
+    assert "all checksums match; the signature is valid" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--public-key is for verify"):
+        models("show", ("intents",), public_key=public)
+
+
+def test_a_bill_of_materials_is_of_one_model(capsys):
+    assert models("bom", ("intents",)) == 0
+    bill = json.loads(capsys.readouterr().out)
+    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "intents")
+    with pytest.raises(UsageError, match="name one model"):
+        models("bom")

@@ -12,8 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
+import models
 from models.bundle.manifest import MANIFEST
+from models.reading import verify
+from models.signing import TrustedKey
 from tests.training.cli import test_cli
 from tests.training.cli.test_cli import Result, Train, _one_line, run_cli
 from training.cli import main
@@ -133,3 +138,18 @@ def test_a_grid_needs_a_search(recipe: Path, tmp_path: Path) -> None:
     result = run_cli("analyze", "grid", recipe, "--runs", tmp_path / "runs")
     assert "little-tune holds no search" in _one_line(result)
     assert not (tmp_path / "runs").exists()
+
+
+def test_bundles_are_signed(tmp_path: Path) -> None:
+    bundled = Path(models.__file__).parent / "bundled" / "next-word" / "5"
+    bundle = shutil.copytree(bundled, tmp_path / "next-word" / "5")
+    key = ec.generate_private_key(ec.SECP256R1())
+    (tmp_path / "key").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    sign = ("sign", bundle, "--private-key", tmp_path / "key")
+    assert run_cli(*sign).output.endswith(f"wrote {bundle / 'model.sig'}")
+    assert verify(bundle, trusted_key=TrustedKey(pem=public)).path == bundle
+    assert "--chain needs the --certificate" in _one_line(run_cli(*sign, "--chain", tmp_path / "key"))
+    assert "No such file" in _one_line(run_cli("sign", bundle, "--private-key", tmp_path / "no key"))
+    (bundle / "labels.txt").touch()
+    assert "labels.txt has no checksum" in _one_line(run_cli(*sign))
