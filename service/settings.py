@@ -166,6 +166,11 @@ class Settings(BaseSettings):
     these paths do not exist."""
     max_body_bytes: Annotated[int, Field(ge=1)] = 1 << 20
     """Larger request bodies are refused with 413 before they are read to the end."""
+    pivot_language: Annotated[str, Field(pattern=r"^(any|none|[A-Za-z_-]{2,16}( *, *[A-Za-z_-]{2,16})*)$")] = "any"
+    """Third language through which a text is translated where no model translates directly: a code, several separated
+    by commas, the preferred one first, any (English is preferred), or none."""
+    default_target_language: Annotated[str, Field(pattern=r"^[A-Za-z_-]{2,16}$")] | None = None
+    """Code of the language to which a request is translated that names neither a target language nor a model."""
     database: str | None = None
     """Database of stored data: sqlite:///PATH, or postgresql://... Several processes can share it. It holds documents
     that are translated in the background and their translations. Without it their paths do not exist. Needs pip install

@@ -113,6 +113,7 @@ _SLOW = (
     "containers/test_helm.py",
     "service/api/v1/test_rescore.py",
     "service/api/v1/test_translation_languages.py",
+    "service/api/v1/test_pivot.py",
     "service/test_validation.py",
     "service/test_timed_protocol.py",
     "clients/test_libretranslate.py",
@@ -160,7 +161,7 @@ _SLOW = (
 _TIMED = ("clients", "containers", "extension/test_package.py", "service/deploy", "service/hostile", "service/web")
 """Tests that drive a browser, a cluster or a clock, in addition to the files directly in `service`: in continuous
 integration, such a test runs once more where it fails, and the summary names it. Others never do."""
-_FIXTURES = ("words", "classification", "generation", "images", "marian")
+_FIXTURES = ("words", "classification", "generation", "images", "marian", "pivot")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")

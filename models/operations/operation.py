@@ -26,6 +26,7 @@ __all__ = [
     "AnyOperation",
     "AnyOutput",
     "ArrayForm",
+    "BetweenLanguages",
     "InDocuments",
     "Operation",
     "Output",
@@ -159,6 +160,34 @@ class InDocuments(Generic[ModelT, ParamsT, ResultT]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BetweenLanguages(Generic[ModelT, ParamsT, ResultT]):
+    """How an operation from one language to another chooses its model, and goes through a third language.
+
+    Through a third language the first model's query is that of `Operation.query` with `first_params`. What it returns
+    is `first`, of which the second model makes a query, whose result is that of the operation.
+    """
+
+    sources: Callable[[ModelT], Sequence[str]]
+    """Codes of the languages that a model reads, its default first."""
+    targets: Callable[[ModelT], Sequence[str]]
+    """Codes of the languages that a model writes, its default first."""
+    asked: Callable[[ParamsT], tuple[str | None, str | None]]
+    """The source and target language of parameters, None where they name none."""
+    chosen: Callable[[ParamsT, str | None, str | None], ParamsT]
+    """Makes parameters with other languages."""
+    plain: Callable[[ParamsT, str], str]
+    """What of an input is read to detect its language."""
+    first_params: Callable[[ParamsT], ParamsT]
+    """Parameters of the first step, but for its languages."""
+    first_query: Callable[[ModelT, Any, ParamsT], Query]
+    """Makes a query of the first step return what the second one needs. Raises `QueryError`."""
+    first: Callable[[ModelT, Any, Sequence[Any], ParamsT], Any]
+    """Makes the result of the first step of the outputs of its query; its `text` is the input of the second one."""
+    second_query: Callable[[ModelT, Any, ParamsT, int | None], Query]
+    """Makes the query of the second step, as `Operation.query` does."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """A computation that a model offers: an input and parameters in, a result out."""
 
@@ -215,6 +244,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     tokens: "TokenForm[ModelT, Any, ResultT] | None" = None
     in_documents: InDocuments[ModelT, ParamsT, ResultT] | None = None
     """How it rewrites documents, where it does."""
+    between_languages: BetweenLanguages[ModelT, ParamsT, ResultT] | None = None
+    """How it chooses a model by languages, where it does."""
     examples: tuple[Mapping[str, object], ...] = ()
     """Inputs and parameters of example requests."""
     needed: tuple[str, ...] = ()

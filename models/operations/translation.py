@@ -1,7 +1,7 @@
 """Translation: parameters and records."""
 
 import functools
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -111,6 +111,12 @@ class TranslateParams(SearchParams):
             "translation lets its word go on, as in a plural. At most 10 terms of a sentence are demanded.",
         ),
     ] = None
+
+    def changed(self, **values: object) -> Self:
+        """Return parameters with other values, which are not checked."""
+        found = self.model_copy(update=values)
+        found.__dict__.pop("terms", None)  # of the former glossary
+        return found
 
     @functools.cached_property
     def terms(self) -> Glossary | None:
@@ -230,5 +236,13 @@ class TranslateResult(Record):
     source_language: Annotated[
         str | None,
         Field(description="Code of the language that the text was read as, only of models that read several."),
+    ] = None
+    via: Annotated[
+        str | None,
+        Field(description="Code of the third language that the text was translated through, where no model is direct."),
+    ] = None
+    models: Annotated[
+        list[str] | None,
+        Field(description="The two models of such a translation, as name:version, in their order."),
     ] = None
     truncated: Truncated = None

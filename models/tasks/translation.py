@@ -5,6 +5,7 @@ sentences of a batch, and joined again with what stood between them. A translati
 be. All log-probabilities are base e.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +22,22 @@ from models.decoding.alignment import aligned_words, word_weights
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.constraints import Constraints
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
-from models.errors import BundleError, QueryError, TooManyPartsError
-from models.operations.operation import InDocuments, Operation, Output
+from models.errors import BundleError, QueryError, TextTooLongError, TooManyPartsError
+from models.operations.operation import BetweenLanguages, InDocuments, Operation, Output
 from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.tasks.translation_confidence import Confidence, SignalName, signals
 from models.tasks.translation_glossary import TargetTokens
+from models.tasks.translation_pivot import FirstSentence, FirstStep, demanding, joined, with_places
+from models.tasks.translation_results import (
+    GlossaryUse,
+    Link,
+    Translated,
+    TranslatedSentence,
+    TranslatedWord,
+    Translation,
+)
 from models.text.config import check_tokenizer
 from models.text.glossary import Glossary, Term
 from models.text.language import LanguageDetector, chosen_language, load_identifier
@@ -50,6 +60,7 @@ __all__ = [
     "Languages",
     "Link",
     "MarkupQuery",
+    "SecondQuery",
     "SentencePieces",
     "TransformerNetwork",
     "Translated",
@@ -274,95 +285,6 @@ class TranslationConfig(SequenceConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """A word of a text and a word of its translation that stand for each other."""
-
-    source: Span
-    """Characters of the text."""
-    target: Span
-    """Characters of the translation."""
-
-
-@dataclass(frozen=True, slots=True)
-class TranslatedWord:
-    """A word of a translation."""
-
-    target: Span
-    """Characters of the translation."""
-    confidence: float
-    """Probability that the model gives to the word's tokens after the words before it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TranslatedSentence:
-    """A sentence of a text and its translation."""
-
-    source: Span
-    """Characters of the text."""
-    target: Span
-    """Characters of the translation."""
-    confidence: float | None
-    """Probability that the translation is acceptable; None of a model without `confidence`."""
-    words: tuple[TranslatedWord, ...]
-    """The words of the translation, punctuation marks included."""
-
-
-@dataclass(frozen=True, slots=True)
-class GlossaryUse:
-    """A term of a glossary that a text has, and whether its translation has what the glossary says."""
-
-    term: str
-    """The term, as the glossary has it."""
-    translation: str
-    """Its translation, in capitals where the text has the term in capitals."""
-    used: bool
-    """Whether the sentence's translation has it, in any case of its letters."""
-    source: Span | None = None
-    """Characters of the term in the text; None in a text with markup."""
-    target: Span | None = None
-    """Characters of the translation; None where it is not used, and in a text with markup."""
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """One translation of a text."""
-
-    text: str
-    """The translation."""
-    score: float
-    """Sum of its sentences' scores: log-probability / length^alpha."""
-    alignment: tuple[Link, ...] | None = None
-    """Links between words, where they were asked for."""
-    sentences: tuple[TranslatedSentence, ...] | None = None
-    """Confidence in the sentences and their words, where it was asked for."""
-    glossary: tuple[GlossaryUse, ...] | None = None
-    """The terms that the text has, where there is a glossary."""
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """A text and its translations, best first."""
-
-    text: str
-    """The text as it was given."""
-    translations: tuple[Translated, ...]
-    """The `n_best` translations."""
-    low_confidence: bool
-    """Whether the best translation is likely to be poor: the text, or a part of it, is in another language or script,
-    the length limit cut a sentence's translation off, the model's confidence is below the threshold of its manifest, or
-    numbers, signs, addresses, placeholders, markup or codes are not those of the source."""
-    detected_language: str | None = None
-    """ISO 639 code of the text's language where it is not the model's, `und` where it is unclear which."""
-    truncated: int | None = None
-    """Tokens of sentences that `truncate` left out, an estimate for very long ones; None where none was cut."""
-    confidence: float | None = None
-    """Probability that the best translation of the sentence that is least likely to be right is acceptable; None of a
-    model without `confidence`, and where nothing was translated."""
-    source_language: str | None = None
-    """Code of the language that the text was read as; None of a model that reads one."""
-
-
-@dataclass(frozen=True, slots=True)
 class Sentence:
     """A sentence that is translated."""
 
@@ -469,6 +391,8 @@ class MarkupQuery:
     """The language of the text without its markup, where it is not the model's."""
     source_language: str | None = None
     """See `TranslationQuery`."""
+    markup: Markup = PLAIN
+    """The format of the text."""
 
     @property
     def result_items(self) -> int:
@@ -480,6 +404,27 @@ class MarkupQuery:
     def parts(self) -> list[SourceSequence]:
         """Return the sources to decode, one for each sentence of each block."""
         return [part for each in self.blocks for part in each.parts()]
+
+
+@dataclass(frozen=True, slots=True)
+class SecondQuery:
+    """A text in a third language that is translated on: a query of each sentence, or of the whole text."""
+
+    first: FirstStep
+    queries: tuple[TranslationQuery | MarkupQuery, ...]
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of tokens of all translations; what each of them copies counts too."""
+        copied = len(self.first.text) // _CHARACTERS_PER_ITEM
+        return copied + sum(each.result_items for each in self.queries)
+
+    def parts(self) -> list[SourceSequence]:
+        """Return the sources to decode, those of each query."""
+        return [part for each in self.queries for part in each.parts()]
+
+
+AnyQuery = TranslationQuery | MarkupQuery
 
 
 TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
@@ -527,11 +472,28 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         text=lambda result: result.translations[0].text,
         target_language=lambda model, params: params.target_language or model.config.languages.target,
     ),
+    between_languages=BetweenLanguages(
+        sources=lambda model: _default_first(model.config.languages.source, model.config.languages.known_sources()),
+        targets=lambda model: _default_first(model.config.languages.target, model.config.languages.known_targets()),
+        asked=lambda params: (params.source_language, params.target_language),
+        chosen=lambda params, source, target: params.changed(source_language=source, target_language=target),
+        plain=lambda params, text: params.markup().plain(text),
+        first_params=lambda params: params.changed(
+            n_best=1, temperature=None, sparse=False, alignment=False, confidences=False, glossary=None
+        ),
+        first_query=lambda model, query, params: model.first_query(query, params),
+        first=lambda model, query, outputs, params: model.first_step(query, outputs, params),
+        second_query=lambda model, first, params, most_sentences: model.second_query(first, params, most_sentences),
+    ),
     examples=(
         {"text": "Guten Morgen!"},
         {"text": ["Wo ist der Bahnhof?", "Ich habe Hunger."], "beam_size": 4, "n_best": 2},
     ),
 )
+
+
+def _default_first(default: str, codes: Sequence[str]) -> tuple[str, ...]:
+    return default, *(code for code in codes if code != default)
 
 
 @register("translation")
@@ -657,14 +619,15 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
         glossary: Glossary | None = None,
-    ) -> "TranslationQuery | MarkupQuery":
-        """Check and tokenize one text; see `translate`.
+        marks: Sequence[Span] = (),
+    ) -> AnyQuery:
+        """Check and tokenize one text; see `translate`. `marks` are characters of a plain text that are protected too.
 
         Raises `TooManyPartsError` where the text has more than `max_sentences`, of a text with markup in the first
         block that goes beyond, before any of it is tokenized.
         """
         if alignment and self.config.alignment is None:
-            raise QueryError(f"alignment: the model {self.manifest.name}:{self.manifest.version} has none")
+            raise QueryError(f"alignment: the model {self._full_name} has none")
         languages, options = self.config.languages, checked_options(beam_size, options)
         if glossary is not None and (options.temperature is not None or options.sparse):
             name = "sparse" if options.temperature is None else "temperature"
@@ -688,7 +651,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         )
         shown_source = source if languages.sources else None
         if document is None:
-            found = read(text, max_sentences=max_sentences, join_lines=join_lines)
+            found = read(text, max_sentences=max_sentences, join_lines=join_lines, marks=marks)
             return replace(found, detected_language=detected, confidences=confidences, source_language=shown_source)
         if alignment or confidences:
             name = "alignment" if alignment else "confidences"
@@ -697,6 +660,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             self._markup_query(text, document, read, max_sentences),
             detected_language=detected,
             source_language=shown_source,
+            markup=markup,
         )
 
     def _source(self, text: str, code: str | None) -> tuple[str, str | None]:
@@ -870,12 +834,101 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         (found,) = self.decoder.search([SourceSequence(tokens, 5, options, min(12, self._max_target))])
         self._target_tokenizer.decode_batch([each.tokens for each in found])
 
-    def result(self, query: "TranslationQuery | MarkupQuery", outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
+    def first_query(self, query: AnyQuery, params: TranslateParams) -> AnyQuery:
+        """Return a query of the first step through a third language that returns what the second one needs.
+
+        Raises `QueryError` for what such a translation cannot have: terms of a glossary without a first model with word
+        alignment, or in a text with markup.
+        """
+        if isinstance(query, MarkupQuery):
+            wanted = {"alignment": params.alignment, "confidences": params.confidences, "glossary": params.glossary}
+            if given := [name for name, value in wanted.items() if value]:
+                raise QueryError(f"{given[0]}: there is none of texts with markup through a third language")
+            return query
+        if not params.alignment and params.glossary is None:
+            return replace(query, confidences=params.confidences)
+        if self.config.alignment is None:
+            name = "alignment" if params.alignment else "glossary"
+            raise QueryError(
+                f"{name}: through a third language it needs a first model with word alignment, which {self._full_name} "
+                "does not have"
+            )
+        options = replace(query.options, attention=True)
+        return replace(query, options=options, confidences=params.confidences)
+
+    def first_step(
+        self, query: AnyQuery, outputs: Sequence[Sequence[Hypothesis]], params: TranslateParams
+    ) -> FirstStep:
+        """Return the first step of a translation through a third language, by the outputs of its `first_query`."""
+        target = self.config.languages.chosen_target(params.target_language)
+        if isinstance(query, MarkupQuery):
+            return FirstStep(self.result(query, outputs), self._full_name, target, query.markup, None)
+        found, spans = self._plain_result(query, outputs, query.detected_language)
+        found = replace(found, source_language=query.source_language)
+        written = found.translations[0].text
+        sentences = [FirstSentence(source, target, written[slice(*target)]) for source, target in spans[0]]
+        if params.terms is not None:
+            language = query.source_language or self.config.languages.source
+            sentences = [demanding(each, found, params.terms, (language, target)) for each in sentences]
+        if params.protect and (parts := params.protection().of(query.text)) is not None:
+            own = {parts.parts[mark] for mark, kind in parts.kinds.items() if kind is None}
+            sentences = [with_places(each, own) for each in sentences]
+        return FirstStep(found, self._full_name, target, PLAIN, tuple(sentences), params.terms is not None)
+
+    def second_query(self, first: FirstStep, params: TranslateParams, max_sentences: int | None = None) -> SecondQuery:
+        """Check and tokenize a text in the third language, each of its sentences on its own.
+
+        Raises the errors of `query`, which say that the text in the third language is meant.
+        """
+        options = params.options()
+        read = partial(
+            self.query,
+            beam_size=params.beam_size,
+            truncate=params.truncate,
+            source_language=params.source_language,
+            target_language=params.target_language,
+            protection=params.protection(),
+        )
+        try:
+            if first.sentences is None:
+                whole = read(first.text, options=options, max_sentences=max_sentences, markup=first.markup)
+                return SecondQuery(first, (whole,))
+            found: list[AnyQuery] = []
+            for each in first.sentences:
+                left = None if max_sentences is None else max_sentences - sum(len(one.parts()) for one in found)
+                found.append(
+                    read(
+                        each.text,
+                        options=options,
+                        max_sentences=left,
+                        alignment=params.alignment,
+                        confidences=params.confidences,
+                        glossary=each.demands,
+                        marks=each.protected,
+                    )
+                )
+            return SecondQuery(first, tuple(found))
+        except TooManyPartsError:
+            raise
+        except TextTooLongError as error:
+            raise QueryError(
+                f"in the language {first.language}, through which the text is translated: {error}"
+            ) from error
+
+    @property
+    def _full_name(self) -> str:
+        return f"{self.manifest.name}:{self.manifest.version}"
+
+    def result(self, query: AnyQuery | SecondQuery, outputs: Sequence[Sequence[Hypothesis]]) -> Translation:
         """Join the hypotheses of the sentences: the i-th translation has the i-th best of each.
 
         Hypotheses that keep more of a sentence's literals go before the others. A sentence with fewer hypotheses
         repeats its last; what stands between sentences stays as it is.
         """
+        if isinstance(query, SecondQuery):
+            some = iter(outputs)
+            second = [self.result(each, list(itertools.islice(some, len(each.parts())))) for each in query.queries]
+            return joined(query.first, second, self._full_name)
         if isinstance(query, TranslationQuery):
             found_text, _ = self._plain_result(query, outputs, query.detected_language)
             return replace(found_text, source_language=query.source_language)

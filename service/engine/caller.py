@@ -51,6 +51,12 @@ class Account:
         if self.allowance is not None and self.allowance.too_short:
             self.short_deadline = True
 
+    def take_over(self, step: "Account") -> None:
+        """Take the model, the times and the deadline of a step of the request, which had an account of its own."""
+        self.model, self.allowance, self.timing = step.model, step.allowance, step.timing
+        self.preparation_seconds += step.preparation_seconds
+        self.short_deadline |= step.short_deadline
+
     def close(self) -> None:
         """Release all resources: the answer is sent."""
         self.allowance = None  # which refers to this account

@@ -166,6 +166,10 @@ class ServedModels:
             raise UnsuitableModelError(wanted, full_names(offering), name, offers, task)
         raise UnknownModelError(name, full_names(offering))
 
+    def only_one_offers(self, operation: str) -> bool:
+        """Return whether at most one model, of any version, offers an operation."""
+        return len({name for (name, _), served in self._served.items() if operation in served.model.offers}) < 2
+
     async def add(self, name: str) -> ServedModel:
         """Load a model from disk, `"name"` (its newest version) or `"name:version"`; a served one is loaded again.
 

@@ -1,18 +1,22 @@
 """Documents over HTTP, for all protocols: uploads to disk, jobs of them, and translated files."""
 
+import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import IO, TYPE_CHECKING, Any
 
 from fastapi import HTTPException, Request, Response
 
+from models import QueryError
 from models.documents import format_of
 from models.operations.operation import AnyOperation, Params
 from models.tasks.registry import listed_operations
 from service.engine.client import Engine
+from service.engine.languages import LanguagePair, Through, find_pair, language_pairs
 from service.http.auth import tenant_of
+from service.http.requests import engine_of
 from service.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,9 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "UPLOAD_PATHS",
     "Upload",
+    "document_pair",
     "documents_of",
     "file_response",
     "find_job",
+    "finished",
     "jobs_of",
     "rewriting_operation",
     "submit",
@@ -33,13 +39,15 @@ __all__ = [
     "uploaded",
 ]
 
-UPLOAD_PATHS = ("/v1/documents", "/v2/document")
+UPLOAD_PATHS = ("/v1/documents", "/v2/document", "/translate_file")
 """Paths whose bodies hold a document."""
 _FORM_BYTES = 1 << 16
 """What a form may have besides the document; also the size of a field."""
 _IN_MEMORY = 1 << 20
 """Bytes of an upload from which it is written to a temporary file."""
 _MOST_FIELDS = 50
+_POLL_SECONDS = 0.1
+"""Between two looks at a job that a request waits for, which any process may compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,33 @@ async def uploaded(request: Request, jobs: "Jobs") -> AsyncIterator[Upload]:
                 yield Upload(fields, fields.get("name", ""), spooled)
 
 
+async def document_pair(
+    request: Request,
+    jobs: "Jobs",
+    upload: Upload,
+    source: str | None,
+    target: str | None,
+    *,
+    form: str | None = None,
+    document: Mapping[str, Any] | None = None,
+) -> LanguagePair:
+    """Return the pair of a source and a target for a document, which is read to detect its language among several.
+
+    Raises `QueryError` where no model has the pair, and `DocumentError` for a document that cannot be read.
+    """
+    engine = engine_of(request)
+    pairs = language_pairs(engine.served_models, rewriting_operation(), engine.settings.pivot_language)
+    found = find_pair(pairs, source, target)
+    if source is not None or len({each.models for each in pairs if each.target == found.target}) < 2:
+        return found
+    name = format_of(form or upload.name).name
+    async with jobs.stored:
+        content = upload.file.read(engine.settings.max_document_bytes + 1)
+        upload.file.seek(0)
+        text = await jobs.beginning(name, content, document or {})
+    return find_pair(pairs, None, target, read=lambda: text)
+
+
 async def submit(
     request: Request,
     jobs: "Jobs",
@@ -114,12 +149,14 @@ async def submit(
     model: str,
     operation: AnyOperation,
     params: Params,
+    through: Through | None = None,
     form: str | None = None,
     document: Mapping[str, Any] | None = None,
 ) -> tuple["Job", str]:
     """Store a job for an upload; return it and its secret.
 
-    `form` is the name of the document's format instead of that of the file's ending, `document` what of it is read.
+    `through` is the first step of a translation through a third language. `form` is the name of the document's format
+    instead of that of the file's ending, `document` what of it is read.
     Raises `DocumentError` for a format that is not known, and `HTTPException` for an empty document and where there are
     too many.
     """
@@ -133,6 +170,8 @@ async def submit(
         if len(content) > request.app.state.settings.max_document_bytes:
             raise HTTPException(413, "the document is larger than this service accepts (--max-document-bytes)")
         options = {"params": params.model_dump(exclude_unset=True), "document": dict(document or {})}
+        if through is not None:
+            options["through"] = asdict(through)
         new = NewJob(
             owner=tenant_of(request),
             form=found.name,
@@ -147,23 +186,45 @@ async def submit(
             raise HTTPException(429, str(error), {"Retry-After": "60"}) from None
 
 
-async def find_job(request: Request, jobs: "Jobs", identifier: str, key: str) -> "Job":
-    """Return the job of an id and a key of the caller; raises `HTTPException` where there is none."""
-    found = await jobs.find(identifier, key, tenant_of(request))
+async def find_job(request: Request, jobs: "Jobs", identifier: str, key: str, *, of_any_caller: bool = False) -> "Job":
+    """Return the job of an id and a key of the caller, or of any; raises `HTTPException` where there is none."""
+    found = await jobs.find(identifier, key, None if of_any_caller else tenant_of(request))
     if found is None:
         raise HTTPException(404, "there is no document of this id and key, or it has expired")
     return found
 
 
-async def file_response(jobs: "Jobs", job: "Job") -> Response:
-    """Return the translated document; raises `HTTPException` where it is gone."""
+async def finished(request: Request, jobs: "Jobs", job: "Job", key: str) -> None:
+    """Wait until a job is done; delete it where the request is cancelled or takes longer than the longest deadline.
+
+    Raises `QueryError` for a document that is not translated, `HTTPException` where that takes too long.
+    """
+    most = request.app.state.settings.max_request_timeout_ms / 1000
+    ended: Job | None = job
+    try:
+        async with asyncio.timeout(most):
+            while ended is not None and ended.state not in ("done", "error"):
+                await asyncio.sleep(_POLL_SECONDS)
+                ended = await jobs.find(job.id, key, None)
+    except TimeoutError:
+        await jobs.delete(job.id)
+        raise HTTPException(504, f"the document takes longer than {most:g} seconds; POST /v1/documents waits") from None
+    except BaseException:
+        await jobs.delete(job.id)
+        raise
+    if ended is None or ended.error is not None:
+        raise QueryError("the document was deleted" if ended is None else str(ended.error))
+
+
+async def file_response(jobs: "Jobs", job: "Job", name: str | None = None) -> Response:
+    """Return the translated document, as a file of that name; raises `HTTPException` where it is gone."""
     async with jobs.stored:
         content = await jobs.result(job.id)
     if content is None:
         raise HTTPException(404, "there is no document of this id and key, or it has expired")
     form = format_of(job.form)
     headers = {
-        "Content-Disposition": f'attachment; filename="translated{form.endings[0]}"',
+        "Content-Disposition": f'attachment; filename="{name or f"translated{form.endings[0]}"}"',
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "no-store",
     }

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
+from models.text.language_codes import two_letters
 from service.store.database import Database, lock
 from service.store.tables import JOB_FILES, JOB_RESULTS, JOBS
 
@@ -42,7 +43,8 @@ class NewJob:
     """`name:version`"""
     operation: str
     options: Mapping[str, Any]
-    """`params` of the operation and `document`, what of the document is read."""
+    """`params` of the operation, `document`, what of the document is read, and `through`, the first step where there is
+    a third language."""
     content: bytes
 
 
@@ -68,6 +70,12 @@ class Job:
     expires: float
     claimed: float | None
     claimed_characters: int
+
+    @property
+    def via(self) -> str | None:
+        """Code of the third language that the document is translated through."""
+        through = self.options.get("through")
+        return None if through is None else two_letters(through["written"])
 
     @property
     def percent(self) -> float:
@@ -142,14 +150,15 @@ class JobDatabase:
             connection.execute(insert(JOB_FILES).values(job=values["id"], kind="source", content=new.content))
             return _job(connection, str(values["id"])), secret
 
-    def find(self, identifier: str, secret: str, owner: str) -> Job | None:
-        """Return the job of an id whose secret and owner these are; None where there is none."""
+    def find(self, identifier: str, secret: str, owner: str | None) -> Job | None:
+        """Return the job of an id, a secret and an owner, of any without one; None where there is none."""
         with self._database.reading() as connection:
             row = connection.execute(
                 select(JOBS.c.secret, JOBS.c.owner, JOBS.c.expires).where(JOBS.c.id == identifier[:32])
             ).first()
             known = row is not None and hmac.compare_digest(row.secret, _digest(secret))
-            if row is None or not known or row.owner != owner or row.expires < time.time():
+            others = row is not None and owner is not None and row.owner != owner
+            if row is None or not known or others or row.expires < time.time():
                 return None
             return _job(connection, identifier)
 

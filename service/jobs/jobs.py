@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 from models.documents import Limits
 from service.engine.client import Engine
@@ -43,9 +44,13 @@ class Jobs:
         self._worker.wake()
         return found
 
-    async def find(self, identifier: str, secret: str, owner: str) -> Job | None:
-        """Return the job of an id, a secret and an owner; None where there is none."""
+    async def find(self, identifier: str, secret: str, owner: str | None) -> Job | None:
+        """Return the job of an id, a secret and an owner, of any without one; None where there is none."""
         return await self._worker.call(self._database.find, identifier, secret, owner)
+
+    async def beginning(self, form: str, content: bytes, document: Mapping[str, Any]) -> str:
+        """Return the first texts of a document, to detect its language. Raises `DocumentError`."""
+        return await self._worker.beginning(form, content, document)
 
     async def result(self, identifier: str) -> bytes | None:
         """Return the translated document of a job that is done."""

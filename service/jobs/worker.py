@@ -19,6 +19,7 @@ from service.engine.caller import Account, Caller
 from service.engine.client import Engine
 from service.engine.client import Job as Computed
 from service.engine.computations import ComputationTimeout, ModelStuck
+from service.engine.languages import Through
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import QueueFull
 from service.engine.served_models import NotReady
@@ -35,6 +36,8 @@ _IDLE_SECONDS = 1.0
 """Between two looks for a job, which other processes may have stored."""
 _EXPIRY_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
+_BEGINNING = 2000
+"""Characters of a document by which its language is detected."""
 _FEWEST, _MOST = 4, 64
 """Texts that are computed together: a hundredth of those of the document, at least and at most."""
 _MOST_CHARACTERS = 20_000
@@ -87,6 +90,23 @@ class Worker:
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Call a function of the database on its thread."""
         return await asyncio.get_running_loop().run_in_executor(self._queries, lambda: function(*arguments))
+
+    async def beginning(self, form: str, content: bytes, document: Mapping[str, Any]) -> str:
+        """Return the first texts of a document without their markup. Raises `DocumentError`."""
+        options = document_options(document, self._limits)
+
+        def read() -> str:
+            segments = read_document(content, format_of(form), options).segments
+            texts = (each.markup.plain(each.text) for each in segments)
+            found, length = [], 0
+            for text in texts:
+                found.append(text)
+                length += len(text)
+                if length > _BEGINNING:
+                    break
+            return "\n".join(found)
+
+        return await asyncio.get_running_loop().run_in_executor(self._documents, read)
 
     async def run(self) -> None:
         """Compute jobs until cancelled; a job in progress is given back."""
@@ -201,11 +221,12 @@ class Worker:
 
         account = Account()
         caller = Caller(account, self._engine.settings.max_request_timeout_ms, LEAST_URGENT, job.owner)
+        through = None if (first := job.options.get("through")) is None else Through(**first)
         asked = operation.with_query(query, slowly_prepared=lambda _: True)
         inputs = [each.segment.text for each in batch]
         try:
             outcome = await self._engine.run(
-                Computed(operation=asked, inputs=inputs, params=params, model=job.model, caller=caller)
+                Computed(operation=asked, inputs=inputs, params=params, model=job.model, caller=caller, through=through)
             )
             results = [in_documents.text(each) for each in outcome.results]
         finally:

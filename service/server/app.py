@@ -28,7 +28,7 @@ from service.http.key_files import KeyFiles
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
 from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
-from service.http.v1 import documents
+from service.http.v1 import documents, languages
 from service.observability.exposition import Exposition
 from service.observability.loop_lag import measure_loop_lag
 from service.observability.metrics import Metrics
@@ -80,7 +80,7 @@ def create_app(
     protocols = load_protocols(names)
     setattr(app.state, ERROR_FORMS, error_forms(protocols))
     app.state.protocols = protocols
-    routers = [*ENDPOINTS.values(), models.router] if NATIVE in names else []
+    routers = [*ENDPOINTS.values(), models.router, languages.router] if NATIVE in names else []
     if app.state.jobs is not None and NATIVE in names:
         routers.append(documents.router)
     app.add_middleware(HeadMiddleware)

@@ -8,10 +8,21 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from models import QueryError
+from models.operations.operation import Params
 from models.operations.validation import errors_of
 from models.text.markup import TextFormat
-from service.engine.served_model import ServedModel, names_of
-from service.http.documents import documents_of, file_response, find_job, rewriting_operation, submit, uploaded
+from service.engine.languages import Through
+from service.engine.served_model import names_of
+from service.http.documents import (
+    Upload,
+    document_pair,
+    documents_of,
+    file_response,
+    find_job,
+    rewriting_operation,
+    submit,
+    uploaded,
+)
 from service.http.errors import PROBLEM_RESPONSES, problem_schema
 from service.http.requests import engine_of
 
@@ -93,6 +104,8 @@ class DocumentStatus(BaseModel):
     """Format of the document."""
     model: str
     """`name:version` of the model."""
+    via: str | None
+    """Code of the third language that the document is translated through."""
     percent: float
     """Share of the characters that are translated, in percent."""
     characters: int | None
@@ -149,19 +162,15 @@ async def upload_document(request: Request) -> AcceptedDocument:
             given = operation.params.model_validate(_object(fields.params))
         except ValidationError as error:
             raise RequestValidationError(errors_of(error, "body")) from None
-        served = _model(request, fields, operation.name)
-        params = given.model_copy(update={"target_language": fields.target_language})
-        if fields.target_language is not None:
-            params = operation.params.model_validate(params.model_dump(exclude_unset=True))
-        else:
-            params = given
+        model, params, through = await _chosen(request, upload, fields, given)
         found, key = await submit(
             request,
             jobs,
             upload,
-            model=names_of(served.key)[1],
+            model=model,
             operation=operation,
             params=params,
+            through=through,
             form=fields.format or fields.name or None,
             document=fields.document(),
         )
@@ -179,6 +188,7 @@ async def document_status(
         status=job.state,
         format=job.form,
         model=job.model,
+        via=job.via,
         percent=round(job.percent, 2),
         characters=job.characters,
         characters_done=job.characters_done,
@@ -232,26 +242,30 @@ def _names(text: str) -> list[str]:
     return names
 
 
-def _model(request: Request, fields: DocumentFields, operation: str) -> ServedModel:
-    """Return the model by its name or by its languages; raises the errors of `find`, `QueryError`."""
-    served_models = engine_of(request).served_models
-    languages = [code for code in (fields.source_language, fields.target_language) if code is not None]
-    if fields.model is not None or not languages:
-        return served_models.find(fields.model, operation)
-    for _, served in sorted(served_models.served.items(), key=lambda each: (each[0][0], -each[0][1])):
-        if operation in served.model.offers and _translates(served, fields):
-            return served
-    if not served_models.ready:
-        return served_models.find(None, operation)
-    raise QueryError(f"no model translates from {fields.source_language or 'any'} to {fields.target_language or 'any'}")
+async def _chosen(
+    request: Request, upload: Upload, fields: DocumentFields, params: Params
+) -> tuple[str, Params, Through | None]:
+    """Return the model of a document by its name or its languages, the parameters with these, and the first step.
+
+    Raises the errors of `find` and of `document_pair`.
+    """
+    engine, operation = engine_of(request), rewriting_operation()
+    between = operation.between_languages
+    assert between is not None
+    asked = between.asked(params)
+    source, target = fields.source_language or asked[0], fields.target_language or asked[1]
+    if fields.model is None:
+        target = target or engine.settings.default_target_language
+    if fields.model is not None or (source, target) == (None, None):
+        model = names_of(engine.served_models.find(fields.model, operation.name).key)[1]
+        return model, params if target is None else _checked(between.chosen(params, asked[0], target)), None
+    form = fields.format or fields.name or None
+    pair = await document_pair(
+        request, documents_of(request), upload, source, target, form=form, document=fields.document()
+    )
+    read = None if pair.detected else pair.source
+    return pair.model, _checked(between.chosen(params, read, pair.target)), pair.through
 
 
-def _translates(served: ServedModel, fields: DocumentFields) -> bool:
-    languages = served.model.config.languages
-    source = fields.source_language is None or _base(languages.source) == _base(fields.source_language)
-    targets = {_base(code) for code in (languages.target, *languages.known_targets())}
-    return source and (fields.target_language is None or _base(fields.target_language) in targets)
-
-
-def _base(code: str) -> str:
-    return code.lower().replace("_", "-").partition("-")[0]
+def _checked(params: Params) -> Params:
+    return type(params).model_validate(params.model_dump(exclude_unset=True))

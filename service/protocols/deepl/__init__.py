@@ -15,7 +15,15 @@ from models.operations.validation import errors_of
 from models.tasks.translation import Translation
 from models.text.markup import MAX_NAMES, PLAIN, BlockTags, Markup
 from service.http.auth import tenant_of
-from service.http.documents import documents_of, file_response, find_job, rewriting_operation, submit, uploaded
+from service.http.documents import (
+    document_pair,
+    documents_of,
+    file_response,
+    find_job,
+    rewriting_operation,
+    submit,
+    uploaded,
+)
 from service.http.errors import Failure
 from service.http.requests import Texts
 from service.protocols.fields import Fields, json_response, read_fields
@@ -88,11 +96,10 @@ async def translate(request: Request) -> Response:
     fields = await read_fields(request, TranslateFields, lists=frozenset(("text",)))
     if refused := [name for name in _REFUSED if getattr(fields, name)]:
         raise QueryError(f"{refused[0]} is not supported")
-    pair = find_pair(request, fields.source_lang or None, fields.target_lang)
+    markup = _markup(fields)
+    pair = find_pair(request, fields.source_lang or None, fields.target_lang, read=lambda: markup.plain(fields.text[0]))
     join_lines = fields.split_sentences == "nonewlines"
-    found = await translated(
-        request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines, markup=_markup(fields)
-    )
+    found = await translated(request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines, markup=markup)
 
     def content() -> dict[str, object]:
         return {"translations": [_translation(each, pair.source) for each in found.results]}
@@ -122,7 +129,9 @@ def _counts(request: Request) -> Counter[str]:
 
 
 def _translation(translation: Translation, source: str) -> dict[str, object]:
+    via = {} if translation.via is None else {"via": two_letters(translation.via).upper()}
     return {
+        **via,
         "detected_source_language": two_letters(
             translation.detected_language or translation.source_language or source
         ).upper(),
@@ -180,10 +189,18 @@ async def upload_document(request: Request) -> Response:
             raise QueryError(f"{refused[0]} is not supported")
         if fields.output_format and format_of(fields.output_format).name != format_of(upload.name).name:
             raise QueryError("output_format: a document is written in its own format")
-        pair = find_pair(request, fields.source_lang or None, fields.target_lang)
+        pair = await document_pair(request, jobs, upload, fields.source_lang or None, fields.target_lang)
         source = None if pair.detected else pair.source
         params = TranslateParams(source_language=source, target_language=pair.target)
-        job, key = await submit(request, jobs, upload, model=pair.model, operation=rewriting_operation(), params=params)
+        job, key = await submit(
+            request,
+            jobs,
+            upload,
+            model=pair.model,
+            operation=rewriting_operation(),
+            params=params,
+            through=pair.through,
+        )
     return await json_response(request, lambda: {"document_id": job.id, "document_key": key})
 
 

@@ -1,20 +1,37 @@
 """LibreTranslate's API (client: `libretranslatepy`, and many programs that take its address)."""
 
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field, ValidationError
 from starlette.responses import JSONResponse
 
 from models.decoding.sequence_to_sequence import MAX_BEAM_SIZE
+from models.documents import format_of, formats
+from models.operations.translation import TranslateParams
+from models.operations.validation import errors_of
 from models.tasks.translation import Translation
 from models.text.language import detected_languages
 from models.text.markup import Markup
+from service.http.auth import check_body_key, needs_body_key
+from service.http.documents import (
+    document_pair,
+    documents_of,
+    file_response,
+    find_job,
+    finished,
+    rewriting_operation,
+    submit,
+    uploaded,
+)
 from service.http.errors import Failure
 from service.http.requests import OneOrSeveralTexts, Text
 from service.protocols.fields import Fields, json_response, read_fields
-from service.protocols.languages import language_name, two_letters
+from service.protocols.languages import language_name, same_language, two_letters
 from service.protocols.protocol import Protocol
 from service.protocols.translating import find_pair, language_pairs, translated
 
@@ -23,6 +40,8 @@ __all__ = ["PROTOCOL"]
 _AUTO = "auto"
 _DETECTED = 5
 """Languages that `/detect` lists at most."""
+_LONGEST_NAME = 80
+"""Characters of the name of a file, without its ending, that its translation has."""
 _LEAST = 0.01
 """Probability from which it lists a language."""
 _STATUSES = {401: 403, 422: 400}
@@ -36,7 +55,7 @@ router = APIRouter()
 class TranslateFields(Fields):
     q: OneOrSeveralTexts
     source: str
-    target: str
+    target: str | None = None
     format: Literal["text", "html"] = "text"
     alternatives: Annotated[int, Field(ge=0, lt=MAX_BEAM_SIZE)] = 0
 
@@ -50,9 +69,9 @@ async def translate(request: Request) -> Response:
     fields = await read_fields(request, TranslateFields, lists=frozenset(("q",)))
     texts = [fields.q] if isinstance(fields.q, str) else fields.q
     detected: list[_Json] | None = [] if fields.source == _AUTO else None
-    known, markup = _known(request), Markup(fields.format)
-    source = fields.source if detected is None else _read(request, markup.plain(texts[0]), known)
-    pair = find_pair(request, source, fields.target)
+    known, markup, target = _known(request), Markup(fields.format), _target(request, fields.target)
+    source = fields.source if detected is None else _read(request, markup.plain(texts[0]), known, target)
+    pair = find_pair(request, source, target)
     unknown = {"language": two_letters(pair.source), "confidence": 0.0}
 
     def detect_language(text: str) -> None:
@@ -64,14 +83,23 @@ async def translate(request: Request) -> Response:
     single = isinstance(fields.q, str)
 
     def content() -> _Json:
-        return _content(list(found.results), detected, single=single, alternatives=alternatives > 0)
+        content = _content(list(found.results), detected, single=single, alternatives=alternatives > 0)
+        return content if pair.via is None else content | {"via": pair.via}
 
     return await json_response(request, content, found.items)
 
 
-def _read(request: Request, text: str, known: Collection[str]) -> str | None:
-    """Return the language of a text where a model reads it, else None."""
-    sources = {two_letters(pair.source) for pair in language_pairs(request)}
+def _target(request: Request, target: str | None) -> str:
+    """Return the target language, by default that of the settings; raises `RequestValidationError` without one."""
+    chosen = target or request.app.state.settings.default_target_language
+    if chosen is None:
+        raise RequestValidationError([{"type": "missing", "loc": ("body", "target"), "msg": "", "input": None}])
+    return str(chosen)
+
+
+def _read(request: Request, text: str, known: Collection[str], target: str) -> str | None:
+    """Return the language of a text where a model translates it to the target, else None."""
+    sources = {two_letters(pair.source) for pair in language_pairs(request) if same_language(pair.target, target)}
     return next((found["language"] for found in _detected(text, known)[:1] if found["language"] in sources), None)
 
 
@@ -132,17 +160,75 @@ async def frontend_settings(request: Request) -> Response:
             {"code": two_letters(c), "name": language_name(c)} for c in (pairs[0].source, pairs[0].target)
         )
     settings = request.app.state.settings
+    if (default := settings.default_target_language) is not None:
+        target = {"code": two_letters(default), "name": language_name(default)}
+    has_files = request.app.state.jobs is not None
     content = {
         "apiKeys": settings.api_keys is not None,
         "keyRequired": settings.api_keys is not None,
         "charLimit": -1,
         "frontendTimeout": 500,
         "suggestions": False,
-        "filesTranslation": False,
-        "supportedFilesFormat": [],
+        "filesTranslation": has_files,
+        "supportedFilesFormat": [ending for each in formats() for ending in each.endings] if has_files else [],
         "language": {"source": source, "target": target},
     }
     return await json_response(request, lambda: content)
+
+
+class FileFields(Fields):
+    source: str
+    target: str | None = None
+
+
+async def translate_file(request: Request) -> Response:
+    """Answer `POST /translate_file`, a form with the field `file`, once the file is translated."""
+    if request.app.state.jobs is None and needs_body_key(request):
+        check_body_key(request, None)  # the form is not read
+    jobs = documents_of(request)
+    async with uploaded(request, jobs) as upload:
+        if needs_body_key(request):
+            check_body_key(request, upload.fields.get("api_key"))
+        fields = _checked(upload.fields)
+        target, form = _target(request, fields.target), format_of(upload.name)
+        source = None if fields.source == _AUTO else fields.source
+        pair = await document_pair(request, jobs, upload, source, target)
+        params = TranslateParams(source_language=None if pair.detected else pair.source, target_language=pair.target)
+        job, key = await submit(
+            request,
+            jobs,
+            upload,
+            model=pair.model,
+            operation=rewriting_operation(),
+            params=params,
+            through=pair.through,
+        )
+    await finished(request, jobs, job, key)
+    name = f"{_plain_name(upload.name)}_{two_letters(pair.target)}{form.endings[0]}"
+    address = f"{request.base_url}download_file/{job.id}.{key}.{name}"
+    return await json_response(request, lambda: {"translatedFileUrl": address})
+
+
+def _checked(fields: Mapping[str, str]) -> FileFields:
+    try:
+        return FileFields.model_validate(dict(fields))
+    except ValidationError as error:
+        raise RequestValidationError(errors_of(error, "body")) from None
+
+
+def _plain_name(name: str) -> str:
+    """Return the name of a file without its folder and ending, and without what an address spells otherwise."""
+    stem = PurePosixPath(name.replace("\\", "/")).stem
+    return re.sub(r"[^A-Za-z0-9-]+", "_", stem)[:_LONGEST_NAME].strip("_") or "file"
+
+
+async def download_file(request: Request) -> Response:
+    """Answer `GET /download_file/{name}`, whose name nobody can guess: no key is needed."""
+    identifier, _, rest = request.path_params["name"].partition(".")
+    key, _, name = rest.partition(".")
+    jobs = documents_of(request)
+    job = await find_job(request, jobs, identifier, key, of_any_caller=True)
+    return await file_response(jobs, job, name)
 
 
 def _error(failure: Failure) -> Response:
@@ -151,13 +237,16 @@ def _error(failure: Failure) -> Response:
 
 
 router.add_route("/translate", translate, methods=["POST"])
+router.add_route("/translate_file", translate_file, methods=["POST"])
+router.add_route("/download_file/{name}", download_file, methods=["GET"])
 router.add_route("/detect", detect, methods=["POST"])
 router.add_route("/languages", languages, methods=["GET"])
 router.add_route("/frontend/settings", frontend_settings, methods=["GET"])
 
 PROTOCOL = Protocol(
     router=router,
-    prefixes=("/translate", "/detect", "/languages", "/frontend/settings"),
+    prefixes=("/translate", "/translate_file", "/download_file", "/detect", "/languages", "/frontend/settings"),
+    open_paths=(r"/download_file/[0-9a-f]{32}\.[\w-]{32}\.[\w.-]{1,120}",),
     error=_error,
     key_in_body=True,
 )

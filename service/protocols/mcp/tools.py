@@ -57,7 +57,7 @@ class Tool:
 
 
 async def _translate(request: Request, arguments: TranslateArguments) -> dict[str, object]:
-    pair = find_pair(request, arguments.source_language, arguments.target_language)
+    pair = find_pair(request, arguments.source_language, arguments.target_language, read=lambda: arguments.text)
     found = await translated(request, [arguments.text], pair)
     return TranslateResult.of(next(iter(found.results))).model_dump(mode="json", exclude_none=True)
 
