@@ -108,6 +108,8 @@ _SLOW = (
     "service/web/test_failures.py",
     "benchmarks/test_batching.py",
     "clients/test_deepl.py",
+    "clients/test_deepl_glossaries.py",
+    "service/api/v1/test_glossaries.py",
     "clients/test_examples.py",
     "models/tasks/test_language_model.py",
     "containers/test_helm.py",

@@ -123,6 +123,12 @@ class TranslateParams(SearchParams):
         """The glossary, None without one; raises `QueryError` for terms that are empty or there twice."""
         return None if self.glossary is None else Glossary.of(self.glossary)
 
+    def with_glossary(self, entries: dict[str, str], terms: Glossary) -> Self:
+        """Return parameters with other entries of the glossary, and the terms that were made of them before."""
+        found = self.model_copy(update={"glossary": entries})
+        found.__dict__["terms"] = terms
+        return found
+
     def markup(self) -> Markup:
         """Return the format; raises `QueryError` for names of elements or attributes of a text that has none."""
         names = {"ignore_tags": self.ignore_tags, "translate_attributes": self.translate_attributes}

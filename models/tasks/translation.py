@@ -562,6 +562,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         source_language: str | None = None,
         target_language: str | None = None,
         join_lines: bool = False,
+        split_sentences: bool = True,
         alignment: bool = False,
         confidences: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
@@ -572,9 +573,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
 
         `truncate` keeps the first tokens of too long a sentence. `target_language` is one of those of a model with
         several, its default otherwise; `source_language` the one of a text, which is detected otherwise. With
-        `join_lines`, sentences may go on in the next line, and line breaks within them become spaces. With `alignment`,
-        translations have links between words, with `confidences` the confidence in each sentence and word. Each
-        translation has the parts of `protection` byte for byte and exactly once, but for numbers that are localized.
+        `join_lines`, sentences may go on in the next line, and line breaks within them become spaces; without
+        `split_sentences` a text, or a block of one with markup, is a single sentence. With `alignment`, translations
+        have links between words, with `confidences` the confidence in each sentence and word. Each translation has the
+        parts of `protection` byte for byte and exactly once, but for numbers that are localized.
         `markup` says in which format the texts are; their translations have it too, with the tags of the text. A
         sentence with terms of the `glossary` is translated by what that says, with at least 4 hypotheses; translations
         say which terms they use.
@@ -592,6 +594,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 source_language=source_language,
                 target_language=target_language,
                 join_lines=join_lines,
+                split_sentences=split_sentences,
                 alignment=alignment,
                 confidences=confidences,
                 protection=protection,
@@ -614,6 +617,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         source_language: str | None = None,
         target_language: str | None = None,
         join_lines: bool = False,
+        split_sentences: bool = True,
         alignment: bool = False,
         confidences: bool = False,
         protection: Protection = DEFAULT_PROTECTION,
@@ -648,6 +652,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             protection=protection,
             conventions=self._conventions(source, target_language) if protection.numbers == "localize" else None,
             glossary=glossary,
+            split_sentences=split_sentences,
         )
         shown_source = source if languages.sources else None
         if document is None:
@@ -737,6 +742,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         protection: Protection,
         conventions: tuple[Convention, Convention] | None,
         glossary: Glossary | None,
+        split_sentences: bool,
         max_sentences: int | None,
         join_lines: bool = False,
         marks: Sequence[Span] = (),
@@ -745,7 +751,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         most = math.inf if max_sentences is None else max_sentences
         segmenter, protected = self._segmenter(source), protection.of(text, marks)
         marked = text if protected is None else protected.text
-        segments = segmenter.segments(marked, join_lines=join_lines, max_cores=most)
+        segments = segmenter.segments(marked, join_lines=join_lines, max_cores=most, split=split_sentences)
         if max_sentences is not None and len(segments.cores) > max_sentences:
             raise TooManyPartsError(len(segments.cores), max_sentences, "sentences")
         if protected is not None:

@@ -12,7 +12,7 @@ from typing import Self
 from models.errors import QueryError
 from models.text.words import Span
 
-__all__ = ["MAX_ENTRIES", "MAX_TERM_LENGTH", "Entry", "Glossary", "Term"]
+__all__ = ["MAX_ENTRIES", "MAX_TERM_LENGTH", "Entry", "Glossary", "Term", "merged_terms", "term_words"]
 
 MAX_ENTRIES = 10_000
 """Largest number of entries of a glossary."""
@@ -63,6 +63,22 @@ def place_of(target: str, text: str, *, inflected: bool) -> Span | None:
     return None if found is None else found.span()
 
 
+def term_words(term: str) -> tuple[str, ...]:
+    """Return the words by which a term is found, without their case: terms with the same ones are the same."""
+    return tuple(_WORD.findall(term.casefold()))
+
+
+def merged_terms(glossaries: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """Return the translations by term of several glossaries, of a term in several of them that of the first."""
+    found: dict[str, str] = {}
+    known: set[tuple[str, ...]] = set()
+    for terms in glossaries:
+        new = {term: translation for term, translation in terms.items() if term_words(term) not in known}
+        found |= new
+        known |= set(map(term_words, new))
+    return found
+
+
 class Glossary:
     """Terms with their translations, for one source language."""
 
@@ -78,7 +94,7 @@ class Glossary:
             for text in (entry.source, entry.target):
                 if len(text) > MAX_TERM_LENGTH:
                     raise QueryError(f"glossary: {text[:20]!r}... is longer than {MAX_TERM_LENGTH} characters")
-            words = tuple(_WORD.findall(entry.source.casefold()))
+            words = term_words(entry.source)
             if not words or not any(map(str.isalnum, entry.target)):
                 raise QueryError(f"glossary: {entry.source!r}: {entry.target!r} has a side without letters and digits")
             if words in known:

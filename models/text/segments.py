@@ -126,12 +126,18 @@ class Segmenter:
         self._language, self._script = language, Script(language)
         self._keep_word_breaks = language in _WORD_BREAKS
 
-    def segments(self, text: str, *, join_lines: bool = False, max_cores: float = math.inf) -> Segments:
+    def segments(
+        self, text: str, *, join_lines: bool = False, max_cores: float = math.inf, split: bool = True
+    ) -> Segments:
         """Return the segments of a text; with `join_lines` a sentence may go on in the next line.
 
-        Cutting ends with the first line after which there are more than `max_cores`.
+        Without `split` the text is a single sentence, whatever lines and sentences it has. Cutting ends with the first
+        line after which there are more than `max_cores`.
         """
         found = _Collected()
+        if not split:
+            self._add_sentence(found, text)
+            return found.segments()
         lines = [(text, "")] if join_lines else _lines(text)
         numbered = sum(_NUMBERED_START.match(line, 0, _START_SIZE) is not None for line, _ in lines) > 1
         for line, line_break in lines:

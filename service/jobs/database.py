@@ -18,6 +18,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from models.text.language_codes import two_letters
 from service.store.database import Database, lock
 from service.store.tables import JOB_FILES, JOB_RESULTS, JOBS
+from service.store.usage import add_characters
 
 __all__ = ["Held", "Job", "JobDatabase", "NewJob", "State", "TooManyJobs"]
 
@@ -122,6 +123,8 @@ class JobDatabase:
     def add(self, new: NewJob) -> tuple[Job, str]:
         """Store a job; return it and its secret. Raises `TooManyJobs`."""
         now, secret = time.time(), secrets.token_urlsafe(24)
+        options = json.dumps(new.options)
+        size = 2 * len(new.content) + len(options)  # the result is about as large
         with self._database.transaction() as connection:
             lock(connection, JOBS)
             connection.execute(delete(JOBS).where(JOBS.c.expires < now))
@@ -131,7 +134,7 @@ class JobDatabase:
             if count >= self._per_owner:
                 raise TooManyJobs(f"{count} documents of this key are not done yet; the limit is {self._per_owner}")
             held = connection.execute(select(func.coalesce(func.sum(JOBS.c.size), 0))).scalar_one()
-            if held + 2 * len(new.content) > self._max_bytes:
+            if held + size > self._max_bytes:
                 raise TooManyJobs("the service holds as many bytes of documents as it may; delete documents, or wait")
             values = {
                 "id": secrets.token_hex(16),
@@ -141,8 +144,8 @@ class JobDatabase:
                 "form": new.form,
                 "model": new.model,
                 "operation": new.operation,
-                "options": json.dumps(new.options),
-                "size": 2 * len(new.content),  # the result is about as large
+                "options": options,
+                "size": size,
                 "created": now,
                 "expires": now + self._lifetime,
             }
@@ -250,6 +253,8 @@ class JobDatabase:
         connection.execute(delete(JOB_RESULTS).where(JOB_RESULTS.c.job == identifier))
         if content is not None:
             connection.execute(insert(JOB_FILES).values(job=identifier, kind="result", content=content))
+            job = connection.execute(select(JOBS.c.owner, JOBS.c.characters).where(JOBS.c.id == identifier)).one()
+            add_characters(connection, {job.owner: job.characters or 0})
         return True
 
     def release(self, identifier: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -12,6 +13,9 @@ from service.engine import languages
 from service.engine.client import Job, Outcome
 from service.engine.languages import LanguagePair
 from service.http.requests import caller_of, engine_of
+
+if TYPE_CHECKING:
+    from service.store.glossaries import Loaded
 
 __all__ = ["LanguagePair", "find_pair", "language_pairs", "translated"]
 
@@ -50,14 +54,17 @@ async def translated(
     seconds: float | None = None,
     prepare: Callable[[str], None] | None = None,
     join_lines: bool = False,
+    split_sentences: bool = True,
     markup: Markup = PLAIN,
+    glossary: "Loaded | None" = None,
 ) -> Outcome[Translation]:
     """Translate each text by beam search.
 
-    `seconds` is a deadline instead of the one in the header. With `join_lines`, sentences may go on in the next line.
-    `markup` is the format of the texts, and what of it is translated. `prepare` is called with each text, in order,
-    once the texts are admitted and where they are tokenized: on another thread where they are many. Raises the errors
-    of `Engine.run`.
+    `seconds` is a deadline instead of the one in the header. With `join_lines`, sentences may go on in the next line;
+    without `split_sentences` a text, or a block of one with markup, is a single sentence. `glossary` has terms of the
+    texts. `markup` is the format of the texts, and what of it is translated. `prepare` is called with each text, in
+    order, once the texts are admitted and where they are tokenized: on another thread where they are many. Raises the
+    errors of `Engine.run`.
     """
     caller = caller_of(request)
     if seconds is not None:
@@ -68,6 +75,8 @@ async def translated(
         source_language=None if pair.detected else pair.source,
         target_language=pair.target,
     )
+    if glossary is not None:
+        params = params.with_glossary(glossary.entries, glossary.terms)
 
     def query(
         model: Translator, text: str, params: TranslateParams, most_sentences: int | None
@@ -82,9 +91,11 @@ async def translated(
             source_language=params.source_language,
             target_language=params.target_language,
             join_lines=join_lines,
+            split_sentences=split_sentences,
             markup=markup,
+            glossary=params.terms,
         )
 
-    operation = TRANSLATE.with_query(query, slowly_prepared=lambda _: markup.format != "text")
+    operation = TRANSLATE.with_query(query, slowly_prepared=lambda _: markup.format != "text" or glossary is not None)
     job = Job(operation=operation, inputs=texts, params=params, model=pair.model, caller=caller, through=pair.through)
     return await engine_of(request).run(job)

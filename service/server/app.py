@@ -23,12 +23,14 @@ from service.http.database import database_of
 from service.http.documents import UPLOAD_PATHS, jobs_of, upload_limit
 from service.http.endpoint import ENDPOINTS
 from service.http.errors import ERROR_FORMS, Problem, install_error_handlers
+from service.http.glossaries import glossaries_of
 from service.http.head import HeadMiddleware
 from service.http.key_files import KeyFiles
 from service.http.middleware import RequestMiddleware
 from service.http.redirects import RelativeRedirects
 from service.http.route import SHOWN_KEY, RouterBypass, check_dependencies
-from service.http.v1 import documents, languages
+from service.http.usage import Usage
+from service.http.v1 import documents, glossaries, languages
 from service.observability.exposition import Exposition
 from service.observability.loop_lag import measure_loop_lag
 from service.observability.metrics import Metrics
@@ -72,6 +74,8 @@ def create_app(
     keys.apply(app.state.engine.tenants)
     app.state.database = database_of(settings)
     app.state.jobs = jobs_of(settings, app.state.engine, app.state.database)
+    app.state.glossaries = glossaries_of(settings, app.state.database)
+    app.state.usage = Usage(app.state.database)
     app.state.heap_trimmer = served_models.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first
@@ -81,8 +85,8 @@ def create_app(
     setattr(app.state, ERROR_FORMS, error_forms(protocols))
     app.state.protocols = protocols
     routers = [*ENDPOINTS.values(), models.router, languages.router] if NATIVE in names else []
-    if app.state.jobs is not None and NATIVE in names:
-        routers.append(documents.router)
+    if app.state.database is not None and NATIVE in names:
+        routers += [documents.router, glossaries.router]
     app.add_middleware(HeadMiddleware)
     app.add_middleware(RelativeRedirects)
     if not settings.tracing:  # FastAPI's spans learn their route from its router
@@ -132,6 +136,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         running.add_done_callback(_log_failure)
         try:
             async with contextlib.AsyncExitStack() as servers:
+                await servers.enter_async_context(app.state.usage.run())
                 if app.state.jobs is not None:
                     await servers.enter_async_context(app.state.jobs.run())
                 for protocol in app.state.protocols:

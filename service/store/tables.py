@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Connection,
     Float,
@@ -16,7 +17,17 @@ from sqlalchemy import (
     Text,
 )
 
-__all__ = ["JOBS", "JOB_FILES", "JOB_RESULTS", "MIGRATIONS", "SCHEMA", "metadata"]
+__all__ = [
+    "DICTIONARIES",
+    "GLOSSARIES",
+    "JOBS",
+    "JOB_FILES",
+    "JOB_RESULTS",
+    "MIGRATIONS",
+    "SCHEMA",
+    "USAGE",
+    "metadata",
+]
 
 metadata = MetaData()
 
@@ -70,3 +81,33 @@ JOB_RESULTS = Table(
     Column("text", Text),
 )
 """The results of the texts of a job that is not done."""
+
+GLOSSARIES = Table(
+    "softserve_glossaries",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("owner", String(200), nullable=False, index=True),
+    Column("name", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("revision", Integer, nullable=False, default=0),
+)
+"""Glossaries of API keys. The revision counts changes of their dictionaries."""
+
+DICTIONARIES = Table(
+    "softserve_dictionaries",
+    metadata,
+    Column("glossary", String(36), ForeignKey("softserve_glossaries.id", ondelete="CASCADE"), primary_key=True),
+    Column("source", String(16), primary_key=True),
+    Column("target", String(16), primary_key=True),
+    Column("entry_count", Integer, nullable=False),
+    Column("entries", Text, nullable=False),
+)
+"""The entries of a glossary for two languages, as a JSON object of translations by term."""
+
+USAGE = Table(
+    "softserve_usage",
+    metadata,
+    Column("owner", String(200), primary_key=True),
+    Column("characters", BigInteger, nullable=False),
+)
+"""Characters that were translated with each API key."""

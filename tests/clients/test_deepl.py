@@ -42,6 +42,15 @@ def test_lines_are_translated_apart_or_joined(translator):
     assert joined == "Where is the station?\nThanks!"
 
 
+def test_sentences_are_joined(translator):
+    """Without a sentence in between, both parts are read and written as one."""
+    text = "Tom wohnt. In Berlin\nund Paris."
+    found = translator.translate_text(text, target_lang="EN-US", split_sentences="0").text
+    model = ModelStore(BUNDLED).load("de-en", threads=1)
+    assert found == model.translate([text], split_sentences=False)[0].translations[0].text
+    assert "\n" not in found
+
+
 def test_languages_are_listed(translator):
     assert [(each.code, each.name) for each in translator.get_source_languages()] == [("DE", "German")]
     assert [each.code for each in translator.get_target_languages()] == ["EN-GB", "EN-US"]
@@ -73,8 +82,6 @@ def test_a_wrong_key_is_refused(closed):
     [
         ({"formality": "more"}, "formality"),
         ({"formality": "less"}, "formality"),
-        ({"glossary": "0" * 36, "source_lang": "DE"}, "glossary_id is not supported"),
-        ({"split_sentences": "0"}, "split_sentences"),
         ({"target_lang": "FR"}, "no model translates to 'FR'"),
         ({"source_lang": "FR"}, "no model translates from 'FR' to 'EN-US'"),
     ],

@@ -24,6 +24,7 @@ from service.http.documents import (
     uploaded,
 )
 from service.http.errors import PROBLEM_RESPONSES, problem_schema
+from service.http.glossaries import with_glossaries
 from service.http.requests import engine_of
 
 __all__ = ["router"]
@@ -53,6 +54,8 @@ class DocumentFields(BaseModel):
     """Code of the document's language, which chooses among models."""
     target_language: Annotated[str, Field(max_length=16)] | None = None
     """Code of the language to write."""
+    glossary_id: Annotated[str, Field(max_length=200)] = ""
+    """The id of a stored glossary, or several, separated by commas, as they are now."""
     params: Annotated[str, Field(max_length=50_000)] = "{}"
     """More parameters of `/v1/translate` as a JSON object, such as {"beam_size": 3}."""
     encoding: Annotated[str, Field(max_length=40)] | None = None
@@ -163,6 +166,10 @@ async def upload_document(request: Request) -> AcceptedDocument:
         except ValidationError as error:
             raise RequestValidationError(errors_of(error, "body")) from None
         model, params, through = await _chosen(request, upload, fields, given)
+        if identifiers := _names(fields.glossary_id):
+            params = await with_glossaries(
+                request, params, identifiers, model=model, operation=operation.name, source=fields.source_language
+            )
         found, key = await submit(
             request,
             jobs,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field, create_model
@@ -18,6 +18,7 @@ from service.http.answer import Answer, Results
 from service.http.auth import tenant_of
 from service.http.endpoint import register
 from service.http.errors import PROBLEM_RESPONSES
+from service.http.glossaries import MOST_GLOSSARIES, with_glossaries
 from service.http.requests import Body, Deadline, ModelName, Priority, Texts, engine_of, examples, urgency_of
 from service.http.route import ModelRoute
 
@@ -28,6 +29,15 @@ register("operations")(router)
 
 REQUESTS: dict[str, type[Body]] = {}
 """The model of the requests of each path."""
+
+GlossaryIds = Annotated[
+    str | Annotated[list[str], Field(min_length=1, max_length=MOST_GLOSSARIES)] | None,
+    Field(
+        description="The id of a stored glossary, or several, in place of `glossary`; of a term in several of them the "
+        "translation of the first one is used."
+    ),
+]
+_GLOSSARY_ID = "glossary_id"
 
 OPERATIONS: dict[str, frozenset[str]] = {}
 """Names of the operations of each path."""
@@ -44,6 +54,8 @@ def _request_model(forms: Sequence[AnyOperation]) -> type[Body]:
         for name, field in form.params.model_fields.items():
             fields.setdefault(name, (field.annotation, field))
     fields["model"] = (ModelName, None)
+    if "glossary" in fields:
+        fields[_GLOSSARY_ID] = (GlossaryIds, None)
 
     class Examples(Body):
         model_config = examples(*(each for form in forms for each in form.examples))
@@ -76,6 +88,8 @@ def _add(forms: Sequence[AnyOperation]) -> None:
         form = given[0]
         chosen = {name: getattr(body, name) for name in form.params.model_fields}
         params = form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen)
+        if (identifiers := getattr(body, _GLOSSARY_ID, None)) is not None:
+            params = await with_glossaries(request, params, identifiers, model=body.model, operation=form.name)
         job = Job(
             operation=form,
             inputs=getattr(body, form.input),

@@ -1,6 +1,6 @@
-"""DeepL's API, version 2 (client: `deepl`, with `server_url`): texts, documents, languages and usage."""
+"""DeepL's API (client: `deepl`, with `server_url`): texts, documents, languages, usage and glossaries."""
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Request, Response
@@ -25,38 +25,40 @@ from service.http.documents import (
     uploaded,
 )
 from service.http.errors import Failure
+from service.http.glossaries import MOST_GLOSSARIES, load_glossaries
 from service.http.requests import Texts
+from service.http.usage import Usage
+from service.protocols.deepl import glossaries
 from service.protocols.fields import Fields, json_response, read_fields
 from service.protocols.languages import language_name, two_letters
 from service.protocols.protocol import Protocol
-from service.protocols.translating import find_pair, language_pairs, translated
+from service.protocols.translating import LanguagePair, find_pair, language_pairs, translated
 
 if TYPE_CHECKING:
     from service.jobs.database import Job
+    from service.store.glossaries import Loaded
 
 __all__ = ["PROTOCOL"]
 
 _SECONDS = 8.0
 """Deadline: the client reads for 10 seconds, and then sends the request again, up to five times."""
-_STATUSES = {401: 403, 422: 400, 504: 413}
-"""Statuses that the client knows by others. It would repeat what took too long: 413 says that it was too much."""
+_STATUSES = {401: 403, 409: 456, 422: 400, 504: 413}
+"""Statuses that the client knows by others: 456 for what is beyond a quota.
+
+It would repeat what took too long: 413 says that it was too much.
+"""
 _QUOTA_EXCEEDED = 456
 """The status of a key whose budget is used up, after which the client does not send the request again."""
 _REGIONS = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
 """Spellings of target languages that the client asks for by region."""
 _UNLIMITED = 10**12
 _REFUSED = (
-    "glossary_id",
-    "glossary_ids",
     "style_id",
     "custom_instructions",
     "translation_memory_id",
     "translation_memory_ids",
 )
 """Options that ask for another translation, and that the models do not have."""
-_COUNTS = "deepl_characters"
-"""Attribute of the application's state: characters that were translated since the start, by API key."""
-
 router = APIRouter()
 
 
@@ -64,18 +66,29 @@ def _names(given: object) -> object:
     return given.split(",") if isinstance(given, str) else given or []
 
 
+class GlossaryChoice(Fields):
+    glossary_id: str | None = None
+    glossary_ids: Annotated[list[str], BeforeValidator(_names), Field(max_length=MOST_GLOSSARIES)] = Field(
+        default_factory=list
+    )
+
+    def identifiers(self) -> list[str]:
+        """Return the ids of glossaries; raises `QueryError` where both fields have some."""
+        if self.glossary_id and self.glossary_ids:
+            raise QueryError("give either glossary_id or glossary_ids")
+        return [self.glossary_id] if self.glossary_id else self.glossary_ids
+
+
 _Names = Annotated[list[str], Field(max_length=MAX_NAMES), BeforeValidator(_names)]
 """Names of elements, as a list or separated by commas."""
 
 
-class TranslateFields(Fields):
+class TranslateFields(GlossaryChoice):
     text: Annotated[Texts, Field(max_length=50)]
     target_lang: str
     source_lang: str | None = None
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
-    split_sentences: Literal["1", "nonewlines", 1, True] = "1"
-    glossary_id: object = None
-    glossary_ids: object = None
+    split_sentences: Literal["0", "1", "nonewlines", 0, 1, True, False] = "1"
     tag_handling: Literal["html", "xml", "", None] = None
     ignore_tags: _Names = Field(default_factory=list)
     splitting_tags: _Names = Field(default_factory=list)
@@ -98,15 +111,32 @@ async def translate(request: Request) -> Response:
         raise QueryError(f"{refused[0]} is not supported")
     markup = _markup(fields)
     pair = find_pair(request, fields.source_lang or None, fields.target_lang, read=lambda: markup.plain(fields.text[0]))
-    join_lines = fields.split_sentences == "nonewlines"
-    found = await translated(request, fields.text, pair, seconds=_SECONDS, join_lines=join_lines, markup=markup)
+    found = await translated(
+        request,
+        fields.text,
+        pair,
+        seconds=_SECONDS,
+        join_lines=fields.split_sentences == "nonewlines",
+        split_sentences=fields.split_sentences not in ("0", 0),
+        markup=markup,
+        glossary=await _glossary(request, fields.identifiers(), pair),
+    )
 
     def content() -> dict[str, object]:
         return {"translations": [_translation(each, pair.source) for each in found.results]}
 
     response = await json_response(request, content, found.items)
-    _counts(request)[tenant_of(request)] += sum(map(len, fields.text))
+    _usage(request).add(tenant_of(request), sum(map(len, fields.text)))
     return response
+
+
+async def _glossary(request: Request, identifiers: Sequence[str], pair: LanguagePair) -> "Loaded | None":
+    """Return the entries of glossaries for two languages; raises `QueryError`, the errors of `load_glossaries`."""
+    if not identifiers:
+        return None
+    if pair.detected:
+        raise QueryError("source_lang is needed with a glossary")
+    return await load_glossaries(request, identifiers, pair.source, pair.target)
 
 
 def _markup(fields: TranslateFields) -> Markup:
@@ -120,12 +150,9 @@ def _markup(fields: TranslateFields) -> Markup:
     return Markup(fields.tag_handling, ignored, block_tags=block_tags)
 
 
-def _counts(request: Request) -> Counter[str]:
-    state = request.app.state
-    if not hasattr(state, _COUNTS):
-        setattr(state, _COUNTS, Counter())
-    counts: Counter[str] = getattr(state, _COUNTS)
-    return counts
+def _usage(request: Request) -> Usage:
+    usage: Usage = request.app.state.usage
+    return usage
 
 
 def _translation(translation: Translation, source: str) -> dict[str, object]:
@@ -155,18 +182,19 @@ async def languages(request: Request) -> Response:
 
 
 async def usage(request: Request) -> Response:
-    """Answer `GET /v2/usage`: the characters translated with the request's key since the service started."""
-    count = _counts(request)[tenant_of(request)]
+    """Answer `GET /v2/usage`: the characters translated with the request's key, documents included.
+
+    Without a database they are those since the service started.
+    """
+    count = await _usage(request).count(tenant_of(request))
     return await json_response(request, lambda: {"character_count": count, "character_limit": _UNLIMITED})
 
 
-class DocumentFields(Fields):
+class DocumentFields(GlossaryChoice):
     target_lang: str
     source_lang: str | None = None
     formality: Literal["default", "prefer_more", "prefer_less"] = "default"
     output_format: str | None = None
-    glossary_id: object = None
-    glossary_ids: object = None
     style_id: object = None
     custom_instructions: object = None
     translation_memory_id: object = None
@@ -192,6 +220,8 @@ async def upload_document(request: Request) -> Response:
         pair = await document_pair(request, jobs, upload, fields.source_lang or None, fields.target_lang)
         source = None if pair.detected else pair.source
         params = TranslateParams(source_language=source, target_language=pair.target)
+        if (glossary := await _glossary(request, fields.identifiers(), pair)) is not None:
+            params = params.with_glossary(glossary.entries, glossary.terms)
         job, key = await submit(
             request,
             jobs,
@@ -244,6 +274,11 @@ router.add_route("/v2/document", upload_document, methods=["POST"])
 router.add_route("/v2/document/{identifier}", document_status, methods=["POST"])
 router.add_route("/v2/document/{identifier}/result", document_result, methods=["POST"])
 
+for path, endpoint, method in glossaries.ROUTES:
+    router.add_route(path, endpoint, methods=[method])
+
 PROTOCOL = Protocol(
-    router=router, prefixes=("/v2/translate", "/v2/languages", "/v2/usage", "/v2/document"), error=_error
+    router=router,
+    prefixes=("/v2/translate", "/v2/languages", "/v2/usage", "/v2/document", *glossaries.PREFIXES),
+    error=_error,
 )

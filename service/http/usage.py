@@ -1,0 +1,77 @@
+"""Characters that were translated with each API key: in the database, else in memory since the start."""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from service.store.database import Database
+
+__all__ = ["Usage"]
+
+logger = logging.getLogger("softserve")
+
+_FLUSH_SECONDS = 2.0
+"""Between two transactions, which hold the counts of all requests meanwhile; a process that is killed loses those."""
+
+
+class Usage:
+    """Counts of a process, which it adds to those in the database from time to time."""
+
+    def __init__(self, database: "Database | None") -> None:
+        self._database = database
+        self._new: Counter[str] = Counter()
+
+    def add(self, owner: str, characters: int) -> None:
+        """Count characters of an API key."""
+        self._new[owner] += characters
+
+    async def count(self, owner: str) -> int:
+        """Return the characters of an API key: of all processes, those of other ones up to their last transaction."""
+        if self._database is None:
+            return self._new[owner]
+        from service.store.usage import count_characters
+
+        await self._flush()
+        return await self._database.call(count_characters, self._database, owner)
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Store counts meanwhile, and at the end."""
+        if self._database is None:
+            yield
+            return
+        task = asyncio.create_task(self._store())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            await self._flush()
+
+    async def _store(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_SECONDS)
+            await self._flush()
+
+    async def _flush(self) -> None:
+        """Add the new counts to those of the database; they are kept for the next time where that fails."""
+        assert self._database is not None
+        if not self._new:
+            return
+        new, self._new = self._new, Counter()
+        try:
+            await asyncio.shield(self._database.call(self._add, new))
+        except Exception:
+            logger.exception("counts of characters are not stored yet")
+            self._new += new
+
+    def _add(self, new: Counter[str]) -> None:
+        from service.store.usage import add_characters
+
+        assert self._database is not None
+        with self._database.transaction() as connection:
+            add_characters(connection, new)
