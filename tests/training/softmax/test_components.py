@@ -14,11 +14,13 @@ from training.softmax import GeneralizedSoftmax
 from training.softmax.components import (
     COMPONENTS,
     Attention,
+    Cache,
     Component,
     History,
     Memory,
     Pointer,
     Shared,
+    Unigram,
     build_component,
 )
 
@@ -118,18 +120,19 @@ def test_a_mixture_with_a_cache_by_hand() -> None:
 def _by_places(component: Component, hidden: Tensor, history: History, batch: int, step: int) -> tuple[Tensor, float]:
     """The probabilities `[V]` of a component by a loop over places, and the factor of its weight."""
     size = 7
-    if component.name == "unigram":
-        return torch.softmax(component.logits, dim=-1), 1.0  # type: ignore[arg-type]
+    if isinstance(component, Unigram):
+        return torch.softmax(component.logits, dim=-1), 1.0
     places = history.visible[batch, step].nonzero()[:, 0].tolist()
     places = places if component.window is None else places[-component.window :]
     probabilities = torch.zeros(size, dtype=torch.float64)
     if not places:
         return probabilities, 0.0
     h = hidden[batch, step]
-    if component.name == "cache":
+    if isinstance(component, Cache):
         weights = [math.exp(component.theta * float(h @ history.states[batch, place])) for place in places]
     else:
-        query = torch.tanh(h @ component.query + component.offset)  # type: ignore[operator]
+        assert isinstance(component, Pointer)
+        query = torch.tanh(h @ component.query + component.offset)
         weights = [math.exp(float(query @ history.states[batch, place + 1])) for place in places]
     for place, weight in zip(places, weights, strict=True):
         probabilities[history.words[batch, place]] += weight / sum(weights)
