@@ -159,8 +159,8 @@ class Settings(BaseSettings):
     longest deadline (--max-request-timeout-ms), after which no request awaits it. A batch or step whose requests have
     all expired or been cancelled is interrupted earlier."""
     api_keys: Path | None = None
-    """File with an API key on each line, of which requests must carry one; without it no key is needed. As TOML it has a
-    name, a weight and limits for each key (docs/api-keys.md). It is read again where it changes."""
+    """File with an API key on each line, of which requests must carry one; without it no key is needed. As TOML it has
+    a name, a weight and limits for each key (docs/api-keys.md). It is read again where it changes."""
     admin_keys: Path | None = None
     """File with a key on each line for /v1/admin/, where models are loaded and unloaded; without it
     these paths do not exist."""

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from models import QueryError
 from models.operations.operation import Params
+from models.operations.translation import TranslateParams
 from models.operations.validation import errors_of
 from models.text.markup import TextFormat
 from service.engine.languages import Through
@@ -167,6 +168,8 @@ async def upload_document(request: Request) -> AcceptedDocument:
             raise RequestValidationError(errors_of(error, "body")) from None
         model, params, through = await _chosen(request, upload, fields, given)
         if identifiers := _names(fields.glossary_id):
+            if not isinstance(params, TranslateParams):
+                raise QueryError(f"glossary_id: the operation {operation.name} takes no glossary")
             params = await with_glossaries(
                 request, params, identifiers, model=model, operation=operation.name, source=fields.source_language
             )
