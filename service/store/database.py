@@ -21,6 +21,8 @@ __all__ = ["Database", "DatabaseError", "lock"]
 T = TypeVar("T")
 _BUSY_SECONDS = 30
 """How long SQLite waits for another process that writes."""
+_MIGRATION_LOCK = 0x50F75E
+"""The lock of PostgreSQL that the process holds which creates or changes tables; a number of this service."""
 _SQLITE_BEGIN = "softserve_begin"
 """Option of an engine: the statement that begins a transaction of SQLite."""
 
@@ -64,8 +66,9 @@ class Database:
 
     def _migrate(self) -> None:
         with self.transaction() as connection:
+            if connection.dialect.name == "postgresql":
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
             SCHEMA.create(connection, checkfirst=True)
-            lock(connection, SCHEMA)
             version = connection.execute(select(SCHEMA.c.version)).scalar()
             if version is None:
                 connection.execute(insert(SCHEMA).values(version=len(MIGRATIONS)))
