@@ -126,6 +126,10 @@ class Settings(BaseSettings):
     prefix_cache_mb: Annotated[int, Field(ge=0)] = 64
     """Megabytes of the cache of a language model's states after recent texts, so that a continued text costs one step a
     word; 0 disables it."""
+    result_cache_mb: Annotated[int, Field(ge=0)] = 0
+    """Megabytes of the cache of results, of each process: an input that was computed with the same parameters by the
+    same loaded model for the same API key is not computed again, and one that is being computed is awaited. Results
+    that draw at random are not cached. 0 disables it."""
     share_prefix_cache: bool = False
     """Whether requests with different API keys share the entries of this cache. They do not by default: the time of an
     answer tells whether a context is in the cache, so that one client could find out what another has asked. With it a
@@ -159,8 +163,8 @@ class Settings(BaseSettings):
     longest deadline (--max-request-timeout-ms), after which no request awaits it. A batch or step whose requests have
     all expired or been cancelled is interrupted earlier."""
     api_keys: Path | None = None
-    """File with an API key on each line, of which requests must carry one; without it no key is needed. As TOML it has
-    a name, a weight and limits for each key (docs/api-keys.md). It is read again where it changes."""
+    """File with an API key on each line, of which requests must carry one; without it no key is needed. As TOML it
+    has a name, a weight and limits for each key (docs/api-keys.md). It is read again where it changes."""
     admin_keys: Path | None = None
     """File with a key on each line for /v1/admin/, where models are loaded and unloaded; without it
     these paths do not exist."""

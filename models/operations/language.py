@@ -19,6 +19,7 @@ from models.operations.operation import (
     TokenForm,
     Truncated,
     TruncateParams,
+    always,
 )
 from models.operations.query import Query
 
@@ -357,6 +358,7 @@ NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
         context, params.top_k, truncate=params.truncate, unit=params.unit
     ),
     params=NextWordParams,
+    repeatable=always,
     record=NextWordResult,
     recorded=_next_word_record,
     input="context",
@@ -391,6 +393,7 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
         max_windows=most,
     ),
     params=ScoreParams,
+    repeatable=always,
     record=ScoreResult,
     recorded=_score_record,
     records=(ScoreResult, ExplainedScore),

@@ -9,7 +9,7 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, get_args, get_origin
 
@@ -40,6 +40,7 @@ __all__ = [
     "Truncate",
     "TruncateParams",
     "Truncated",
+    "always",
 ]
 
 Text = Annotated[str, AfterValidator(checked_text)]
@@ -92,8 +93,9 @@ ReadsModelT = TypeVar("ReadsModelT", contravariant=True)
 ReadsResultT = TypeVar("ReadsResultT", contravariant=True)
 
 
-def _always(model: object) -> bool:
-    del model
+def always(given: object) -> bool:
+    """Return true, of any model or parameters."""
+    del given
     return True
 
 
@@ -108,7 +110,7 @@ class Output(Generic[ReadsModelT, ReadsResultT]):
     several: bool = False
     fill: Scalar = None
     """Stands where other results of a batch have more values; by default empty, 0 or false."""
-    told_by: Callable[[ReadsModelT], bool] = _always
+    told_by: Callable[[ReadsModelT], bool] = always
     """Whether a model has the output."""
 
     @property
@@ -224,6 +226,11 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     all parts are counted once the query is made, in place of those of the result."""
     slowly_prepared: Callable[[ParamsT], bool] | None = None
     """Whether with these parameters queries of short texts take so long to make that an event loop should not."""
+    repeatable: Callable[[ParamsT], bool] | None = None
+    """Whether with these parameters the same input always has the same result, so that a service may cache it. Without
+    it results are not cached."""
+    variant: Hashable = None
+    """Tells apart repeatable operations of one name that make other queries of the same input and parameters."""
     computed_by: Callable[[ParamsT], str] | None = None
     """The model's batch function for these parameters, where it is not that of the operation's name. Models without it
     compute all by the latter."""
@@ -267,8 +274,11 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
         return function if function in model.batch_functions else self.name
 
     def with_query(self, query: Callable[[Any, Any, Any, int | None], Query], **changes: Any) -> Self:
-        """Return the operation with another way to make queries, and other changes."""
-        return replace(self, query=query, queries=None, **changes)
+        """Return the operation with another way to make queries, and other changes.
+
+        It is not repeatable unless `repeatable` is among the changes; then `variant` must say what `query` depends on.
+        """
+        return replace(self, query=query, queries=None, **{"repeatable": None, **changes})
 
     def record_of(self, result: ResultT, params: ParamsT) -> Record:
         """Return the record of a result."""

@@ -17,7 +17,7 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.image.decoding import decoded
 from models.operations.classification import ClassifyImageParams, ClassifyResult
-from models.operations.operation import Operation
+from models.operations.operation import Operation, always
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
     ClassesConfig,
@@ -104,6 +104,7 @@ CLASSIFY_IMAGE = Operation["ImageClassifier", str | bytes, ClassifyImageParams, 
     about="Texts or images to classify.",
     query=lambda model, image, params, _: model.query(_bytes(image), params.top_k),
     params=ClassifyImageParams,
+    repeatable=always,
     record=ClassifyResult,
     input="image",
     describes_input="PNG or JPEG files in base64, instead of texts.",

@@ -20,7 +20,7 @@ from models.operations.classification import (
     ZeroShotParams,
     ZeroShotResult,
 )
-from models.operations.operation import AnyOperation, Operation, Output, TokenForm
+from models.operations.operation import AnyOperation, Operation, Output, TokenForm, always
 from models.operations.windows import Aggregation, in_windows
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
@@ -123,6 +123,7 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     query=lambda model, text, params, _: model.queries_of([text], **params.model_dump())[0],
     queries=lambda model, texts, params: model.queries_of(texts, **params.model_dump()),
     params=ClassifyParams,
+    repeatable=always,
     record=ClassifyResult,
     result_items=lambda model, params: min(params.top_k, len(model.labels)),
     counts_parts=in_windows,
@@ -166,6 +167,7 @@ ZERO_SHOT = Operation["Classifier", str, ZeroShotParams, ZeroShot](
     query=lambda model, text, params, _: model.zero_shot_queries([text], **params.model_dump())[0],
     queries=lambda model, texts, params: model.zero_shot_queries(texts, **params.model_dump()),
     params=ZeroShotParams,
+    repeatable=always,
     record=ZeroShotResult,
     computed_by=lambda params: "classify",
     result_items=lambda model, params: len(params.labels),

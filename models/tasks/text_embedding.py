@@ -17,7 +17,7 @@ from models.bundle.contract import PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import EmbedParams, EmbedResult, Precision
-from models.operations.operation import ArrayForm, Operation, Output, TokenForm
+from models.operations.operation import ArrayForm, Operation, Output, TokenForm, always
 from models.operations.windows import Aggregation, in_windows
 from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
@@ -128,6 +128,7 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     query=lambda model, text, params, _: model.queries_of([text], **params.model_dump())[0],
     queries=lambda model, texts, params: model.queries_of(texts, **params.model_dump()),
     params=EmbedParams,
+    repeatable=always,
     record=EmbedResult,
     recorded=lambda result, params: EmbedResult(
         embedding=result.values(), truncated=result.truncated, windows=result.windows

@@ -13,7 +13,7 @@ from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import QueryError
 from models.operations.generation import GenerateParams, GenerateResult
-from models.operations.operation import Operation, Output
+from models.operations.operation import Operation, Output, always
 from models.tasks.model import SinglePart
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
@@ -104,6 +104,7 @@ GENERATE = Operation["Generator", str, GenerateParams, Generation](
         truncate=params.truncate,
     ),
     params=GenerateParams,
+    repeatable=always,
     record=GenerateResult,
     path="generate-text",
     title="Generate",

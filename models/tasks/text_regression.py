@@ -13,7 +13,7 @@ from models.backend import Backend
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.operations.encoding import RegressParams, RegressResult, RerankParams, RerankResult
-from models.operations.operation import Operation
+from models.operations.operation import Operation, always
 from models.operations.windows import Aggregation, in_windows
 from models.tasks.model import BatchFunction, Model, SinglePart, Values
 from models.tasks.registry import register
@@ -90,6 +90,7 @@ RERANK = Operation["Regressor", str, RerankParams, Regression](
         params.query, texts, activation=params.activation, truncate=params.truncate
     ),
     params=RerankParams,
+    repeatable=always,
     record=RerankResult,
     computed_by=lambda params: "regress",
     result_items=lambda model, params: 1,
@@ -111,6 +112,7 @@ REGRESS = Operation["Regressor", str, RegressParams, Regression](
     query=lambda model, text, params, _: model.queries_of([text], **params.model_dump())[0],
     queries=lambda model, texts, params: model.queries_of(texts, **params.model_dump()),
     params=RegressParams,
+    repeatable=always,
     record=RegressResult,
     result_items=lambda model, params: 1,
     counts_parts=in_windows,

@@ -15,7 +15,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, FileName
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import BundleError, QueryError
-from models.operations.operation import Operation, Output, Table
+from models.operations.operation import Operation, Output, Table, always
 from models.operations.tagging import Aggregation, TagParams, TagResult
 from models.tasks.labels import read_label_file
 from models.tasks.model import BatchFunction, Model, SinglePart
@@ -128,6 +128,7 @@ TAG = Operation["Tagger", str, TagParams, Tagging](
     about="Texts whose entities are found.",
     query=lambda model, text, params, most: model.queries([text], **params.model_dump(), max_windows=most)[0],
     params=TagParams,
+    repeatable=always,
     record=TagResult,
     omits_null=True,
     cells=_cells,

@@ -23,7 +23,7 @@ from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.constraints import Constraints
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TextTooLongError, TooManyPartsError
-from models.operations.operation import BetweenLanguages, InDocuments, Operation, Output
+from models.operations.operation import BetweenLanguages, InDocuments, Operation, Output, always
 from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
@@ -447,6 +447,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
     ),
     slowly_prepared=lambda params: bool(params.protect) or bool(params.glossary) or params.format != "text",
     params=TranslateParams,
+    repeatable=always,
     record=TranslateResult,
     omits_null=True,
     cells=lambda result: (result.translations[0].text,),

@@ -8,7 +8,7 @@ from service.engine.allowance import Allowance
 from service.engine.queue import DEFAULT_URGENCY
 from service.engine.quotas import Quota
 
-__all__ = ["Account", "Caller", "Timing"]
+__all__ = ["Account", "CacheUse", "Caller", "Timing"]
 
 
 Arguments = TypeVarTuple("Arguments")
@@ -22,6 +22,19 @@ class Timing:
     inference: float
     batch: int = 0
     """Number of the batch that computed it, the last of several; each batcher counts its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """How many inputs of a request had a result in the cache, or one that another request was computing."""
+
+    inputs: int
+    hits: int
+    collapsed: int
+
+    @property
+    def misses(self) -> int:
+        return self.inputs - self.hits - self.collapsed
 
 
 @dataclass(slots=True)
@@ -39,6 +52,10 @@ class Account:
     """Whether it missed a deadline that was too short for any answer."""
     quotas: Callable[[], Sequence[Quota]] | None = None
     """Returns the limits of the API key and what is left of them, where it has some."""
+    no_store: bool = False
+    """Whether the client wants neither results of the cache nor its own stored there."""
+    cache: CacheUse | None = None
+    """The use of the cache of results, where it may be used."""
     _held: list[tuple[Callable[..., object], tuple[Any, ...]]] = field(default_factory=list)
     """What `close` calls."""
 

@@ -1,9 +1,10 @@
 """The interface of the engine: a job in, its outcome out, the same for every protocol."""
 
 import asyncio
+import hashlib
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -11,16 +12,18 @@ from typing import Any, Generic, TypeVar
 from models import QueryError
 from models.operations.operation import AnyOperation, BetweenLanguages, Params
 from models.operations.query import Part
+from models.tasks.model import AnyModel
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.caller import Account, Caller
 from service.engine.languages import Through, find_pair, language_pairs
 from service.engine.resources import Resources
+from service.engine.result_cache import Cached, Key, ResultCache
 from service.engine.served_model import ServedModel
 from service.engine.served_models import ServedModels
 from service.engine.shared_counters import Counters
 from service.engine.started import in_time
-from service.engine.tenants import Tenants
+from service.engine.tenants import Lease, Tenants
 from service.observability.metrics import Metrics
 from service.observability.tracing import trace_request
 from service.settings import Settings
@@ -60,10 +63,41 @@ class Outcome(Generic[ResultT]):
     """Words, labels or tokens in all of them."""
 
 
+def _result(model: Any, query: Any, outputs: Sequence[Any]) -> Any:
+    return model.result(query, outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Computed:
+    """The outputs of queries."""
+
+    queries: Sequence[Any]
+    parts: Sequence[int]
+    """The number of parts of each query."""
+    outputs: Sequence[Any]
+    """Of all parts, in order."""
+    items: Sequence[int]
+    """The result items of each query."""
+
+    def results(self, model: AnyModel, result: Callable[[Any, Any, Sequence[Any]], Any] = _result) -> Iterator[Any]:
+        """Yield the result of each query, which `result` makes while it is read."""
+        rest = iter(self.outputs)
+        for query, count in zip(self.queries, self.parts, strict=True):
+            yield result(model, query, list(itertools.islice(rest, count)))
+
+
 class Begun:
     """A request whose model is found and held: its inputs are prepared, and its parts computed, step by step."""
 
-    def __init__(self, engine: "Engine", served: ServedModel, caller: Caller, deadline: float | None = None) -> None:
+    def __init__(
+        self,
+        engine: "Engine",
+        served: ServedModel,
+        caller: Caller,
+        *,
+        deadline: float | None = None,
+        lease: Lease | None = None,
+    ) -> None:
         self.served, self.model = served, served.model
         self._engine, self._account = engine, caller.account
         earlier = caller.account.timing
@@ -71,15 +105,22 @@ class Begun:
         self._seconds = [0.0, 0.0] if earlier is None else [earlier.queue, earlier.inference]
         self.flow = engine.tenants.flow_of(caller.tenant)
         """The requests of the same API key, which share the model with those of others."""
-        self._lease = engine.tenants.begin(caller.tenant, caller.account)
+        self._lease = engine.tenants.begin(caller.tenant, caller.account) if lease is None else lease
         if caller.tenant and not engine.settings.share_prefix_cache:
             self.model = served.model.with_cache_salt(caller.tenant)
         self.deadline = engine.deadline(caller) if deadline is None else deadline
+        self.reserved = 0
+        """Result items that are reserved."""
 
     def count(self, inputs: Sequence[Any], *, images: bool = False) -> None:
         """Count inputs against the limits of the API key, the first time; raises `LimitReached`."""
         if self._lease is not None:
             self._lease.take(inputs, images=images)
+
+    def note_use(self) -> None:
+        """Note that there are results, so that the inputs count."""
+        if self._lease is not None:
+            self._lease.used = True
 
     def expect_inputs(self, function: str, inputs: Sequence[Any]) -> None:
         """Note an estimate of the work, before anything is tokenized."""
@@ -161,6 +202,7 @@ class Begun:
                 await in_time(budget.reserve(items), max(0.0, self.deadline - time.monotonic()))
             except TimeoutError:
                 raise DeadlineExceeded from None
+        self.reserved += items
         account.at_the_end(budget.release, items)
         if items > _LARGE_RESULT:
             account.at_the_end(self._engine.served_models.heap_trimmer.request)
@@ -168,17 +210,12 @@ class Begun:
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""
         outputs, timing = await self.served.batcher.submit(function, parts, self.deadline, self._urgency, self.flow)
-        if self._lease is not None:
-            self._lease.used = True
+        self.note_use()
         queue, inference = self._seconds = [self._seconds[0] + timing.queue, self._seconds[1] + timing.inference]
         self._account.timing = Timing(queue, inference, timing.batch)
         if self._engine.settings.tracing:
             trace_request(self._account.preparation_seconds, queue, inference, timing.batch)
         return outputs
-
-
-def _result(model: Any, query: Any, outputs: Sequence[Any]) -> Any:
-    return model.result(query, outputs)
 
 
 class Engine:
@@ -195,6 +232,10 @@ class Engine:
         """`counters` are those of the API keys, by default of this process alone."""
         self.settings, self.metrics, self.served_models, self.resources = settings, metrics, served_models, resources
         self.tenants = Tenants(metrics, counters)
+        self._cache: ResultCache | None = None
+        if settings.result_cache_mb:
+            self._cache = ResultCache(settings.result_cache_mb << 20, metrics.result_cache_bytes.set)
+            served_models.on_unload = lambda served: None if self._cache is None else self._cache.forget(id(served))
 
     def begin(
         self,
@@ -202,17 +243,19 @@ class Engine:
         model: str | None,
         operation: str,
         reads: str = "text",
+        *,
         deadline: float | None = None,
+        lease: Lease | None = None,
     ) -> Begun:
         """Find the model for an operation and hold it until the answer is sent; raises the errors of `find`.
 
-        `deadline` is that of a request which has begun already.
+        `deadline` and `lease` are those of a request which has begun already.
         """
         served = self.served_models.find(model, operation, reads)
         caller.account.model = served.manifest.name
         served.hold()
         caller.account.at_the_end(served.release)
-        return Begun(self, served, caller, deadline)
+        return Begun(self, served, caller, deadline=deadline, lease=lease)
 
     async def run(self, job: Job) -> Outcome[Any]:
         """Return the results of a job.
@@ -223,8 +266,26 @@ class Engine:
         job = self._with_model(job)
         if job.through is not None:
             return await self._run_through(job, job.through)
-        begun = self.begin(job.caller, job.model, job.operation.name, job.operation.reads)
-        return await self._run(begun, job)
+        operation = job.operation
+        begun = self.begin(job.caller, job.model, operation.name, operation.reads)
+        keys = self._keys(job, begun) if self._cache is not None else None
+        if self._cache is None or keys is None:
+            return await self._computed(job, begun)
+        begun.count(job.inputs, images=operation.reads == "image")
+
+        async def compute(places: Sequence[int]) -> list[Cached]:
+            some = await self._compute(job, begun, [job.inputs[place] for place in places])
+            results = list(some.results(begun.served.model))
+            return [Cached(*pair) for pair in zip(results, some.items, strict=True)]
+
+        account, urgency = job.caller.account, job.caller.urgency
+        found, use = await self._cache.results(keys, compute, urgency=urgency, deadline=begun.deadline)
+        account.cache = use
+        begun.served.observer.used_cache(use.hits, use.collapsed, use.misses)
+        begun.note_use()
+        items = sum(each.items for each in found)
+        await begun.reserve(max(0, items - begun.reserved))
+        return Outcome(begun.served, (each.result for each in found), items)
 
     def _with_model(self, job: Job) -> Job:
         """Return a job with the model of its languages, where it names no model and there are several."""
@@ -252,15 +313,15 @@ class Engine:
         assert between is not None
         caller, (source, target) = job.caller, between.asked(job.params)
         params = between.chosen(job.params, source, through.written)
-        account = Account()
+        account, lease = Account(), self.tenants.begin(caller.tenant, caller.account)
         try:
-            begun = self.begin(replace(caller, account=account), through.model, job.operation.name)
+            begun = self.begin(replace(caller, account=account), through.model, job.operation.name, lease=lease)
             asked = replace(
                 job,
                 operation=job.operation.with_query(_first_query(job.operation, params)),
                 params=between.first_params(params),
             )
-            outcome = await self._run(begun, asked, partial(_first_result, between, params))
+            outcome = await self._computed(asked, begun, partial(_first_result, between, params))
             firsts = await self._all(outcome)
         finally:
             caller.account.take_over(account)
@@ -270,8 +331,15 @@ class Engine:
             lambda model, _, given, most: between.second_query(model, next(rest), given, most),
         )
         second = replace(job, operation=operation, inputs=[each.text for each in firsts], params=second_params)
-        begun = self.begin(caller, job.model, job.operation.name, deadline=begun.deadline)
-        return await self._run(begun, second)
+        begun = self.begin(caller, job.model, job.operation.name, deadline=begun.deadline, lease=lease)
+        return await self._computed(second, begun)
+
+    async def _computed(
+        self, job: Job, begun: Begun, result: Callable[[Any, Any, Sequence[Any]], Any] = _result
+    ) -> Outcome[Any]:
+        """Return the results of a job, none of which is cached; `result` makes them as that of a model does."""
+        computed = await self._compute(job, begun, job.inputs)
+        return Outcome(begun.served, computed.results(begun.served.model, result), sum(computed.items))
 
     async def _all(self, outcome: Outcome[Any]) -> list[Any]:
         """Return all results, which are made on another thread where they are many."""
@@ -280,20 +348,32 @@ class Engine:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self.resources.encoder, list, outcome.results)
 
-    async def _run(
-        self, begun: Begun, job: Job, result: Callable[[Any, Any, Sequence[Any]], Any] = _result
-    ) -> Outcome[Any]:
-        """Return the results of a job, which `result` makes of the model, a query and its outputs."""
-        operation, params, inputs = job.operation, job.params, job.inputs
+    def _keys(self, job: Job, begun: Begun) -> list[Key] | None:
+        """Return the key of each input in the cache of results; None where the job does not use it."""
+        operation, caller = job.operation, job.caller
+        if operation.repeatable is None or not operation.repeatable(job.params) or caller.account.no_store:
+            return None
+        params = hashlib.blake2b(job.params.__pydantic_serializer__.to_json(job.params), digest_size=32).digest()
+        kind = operation.name, operation.reads, operation.variant
+        keys = [Key(id(begun.served), caller.tenant, kind, params, each) for each in job.inputs]
+        try:
+            hash(tuple(keys))
+        except TypeError:  # an input that is a list
+            return None
+        return keys
+
+    async def _compute(self, job: Job, begun: Begun, inputs: Sequence[Any]) -> "_Computed":
+        """Compute the outputs of inputs, and reserve their result items."""
+        operation, params = job.operation, job.params
         function = operation.function_of(begun.model, params)
         begun.expect_inputs(function, inputs)
-        items = None
+        items: list[int] | None = None
         if operation.result_items is not None:
-            items = len(inputs) * operation.result_items(begun.served.model, params)
+            items = [operation.result_items(begun.served.model, params)] * len(inputs)
             if operation.counts_parts is not None and operation.counts_parts(params):
                 items = None
             else:
-                await begun.reserve(items)
+                await begun.reserve(sum(items))
         query, several, model, most = operation.query, operation.queries, begun.model, self.settings.max_queue_items
         queries = await begun.prepare(
             function,
@@ -304,17 +384,13 @@ class Engine:
             on_thread=operation.slowly_prepared is not None and operation.slowly_prepared(params),
         )
         if items is None:
-            items = sum(each.result_items for each in queries)
-            await begun.reserve(items)
+            items = [each.result_items for each in queries]
+            await begun.reserve(sum(items))
         parts = [each.parts() for each in queries]
         together = [part for some in parts for part in some]
         begun.expect_parts(function, together)
-        rest = iter(await begun.compute(function, together))
-        results = (
-            result(begun.served.model, each, list(itertools.islice(rest, len(some))))
-            for each, some in zip(queries, parts, strict=True)
-        )
-        return Outcome(begun.served, results, items)
+        outputs = await begun.compute(function, together)
+        return _Computed(queries, [len(some) for some in parts], outputs, items)
 
     def deadline(self, caller: Caller) -> float:
         """Return the deadline on the clock of `time.monotonic`: that of the caller, or the default."""

@@ -70,6 +70,8 @@ class ServedModels:
         """The error that kept a configured model from loading."""
         self._failures: dict[Path, Exception] = {}
         self._entry_problems: dict[Path, str] = {}
+        self.on_unload: Callable[[ServedModel], object] = lambda served: None
+        """Called when a model is unloaded, after its last request."""
         self.on_failure: Callable[[], object] = lambda: None
         """Called when a configured model failed to load."""
 
@@ -286,6 +288,7 @@ class ServedModels:
 
         async def drain() -> None:
             await served.drain()
+            self.on_unload(served)
             served.observer.unloaded()
             self.heap_trimmer.request()
             logger.info("unloaded %s:%s", *served.key)

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.engine.caller import Account
 from service.engine.started import Started, in_time
 from service.http.access_log import AccessLog
 from service.http.accounts import account_of
+from service.http.cache_headers import cache_status, forbids_storing
 from service.http.errors import FAILED_STATUS, ClientDisconnected, Failure, error_response
 from service.http.quota_headers import quota_headers
 from service.http.routes import endpoint_of, route_path
@@ -69,6 +71,8 @@ class RequestMiddleware:
         request_id = _request_id(headers)
         scope.setdefault("state", {})["request_id"] = request_id.decode()
         scope.pop("route", None)  # of an application that this one is mounted in
+        if b"cache-control" in headers:
+            account_of(scope).no_store = forbids_storing(headers[b"cache-control"])
         limit = self._max_body_bytes
         if self._body_limits:
             limit = self._body_limits.get(route_path(scope), limit)
@@ -82,8 +86,7 @@ class RequestMiddleware:
                 added = [(b"x-request-id", request_id)]
                 if DRAINING in scope["state"] or not body.complete:
                     added.append((b"connection", b"close"))
-                if (quotas := account_of(scope).quotas) is not None:
-                    added += quota_headers(quotas())
+                added += _headers_of(account_of(scope))
                 message["headers"] = [*message.get("headers", ()), *added]
             began = time.monotonic()
             await send(message)
@@ -128,6 +131,14 @@ class RequestMiddleware:
         )
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
+
+
+def _headers_of(account: Account) -> list[tuple[bytes, bytes]]:
+    """Return the headers of an answer about the limits of its API key and the cache of results."""
+    found = [] if account.quotas is None else quota_headers(account.quotas())
+    if account.cache is not None:
+        found.append((b"cache-status", cache_status(account.cache)))
+    return found
 
 
 def _request_id(headers: Mapping[bytes, bytes]) -> bytes:

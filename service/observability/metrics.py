@@ -109,6 +109,12 @@ class Metrics:
         self.stuck_computations = gauge("stuck_computations", "Of these, those that do not return", by_model)
         self.prefix_hits = counter("prefix_cache_hits", "Contexts that continued from a cached prefix", by_model)
         self.prefix_misses = counter("prefix_cache_misses", "Contexts that were read from the start", by_model)
+        self.result_cache_inputs = counter(
+            "result_cache_inputs",
+            "Inputs of operations whose results are cached: hit, miss, or collapsed with one that was being computed",
+            (*by_model, "outcome"),
+        )
+        self.result_cache_bytes = gauge("result_cache_bytes", "Memory of the cache of results", ())
         self.load_duration = histogram(
             "model_load_duration_seconds", "Time to load and warm up a model", by_model, (*_SECONDS, 30.0, 60.0)
         )
@@ -157,6 +163,7 @@ class Metrics:
             *(self.batch_items, self.batch_tokens, self.padding_ratio, self.generated_tokens),
             *(self.queue_items, self.queue_tokens, self.queue_limit_items, self.queue_limit_tokens),
             *(self.rejected, self.engine_failures, self.prefix_hits, self.prefix_misses),
+            self.result_cache_inputs,
             *(self.computation_timeouts, self.stuck_computations),
         )
         if not self._several:
@@ -386,6 +393,12 @@ class ModelObserver:
     def looked_up(self, found: bool) -> None:
         """Count a lookup in the model's cache; called from several threads."""
         (self._metrics.prefix_hits if found else self._metrics.prefix_misses).labels(*self.key).inc()
+
+    def used_cache(self, hits: int, collapsed: int, misses: int) -> None:
+        """Count the inputs of a request whose results may be in the cache of results."""
+        for outcome, inputs in (("hit", hits), ("collapsed", collapsed), ("miss", misses)):
+            if inputs:
+                self._metrics.result_cache_inputs.labels(*self.key, outcome).inc(inputs)
 
     def rejected(self, reason: str, items: int) -> None:
         self._metrics.rejected.labels(*self.key, reason).inc(items)

@@ -8,6 +8,7 @@ from fastapi import Request
 
 from models.operations.classification import ClassifyParams
 from models.operations.encoding import EmbedParams, RerankParams
+from models.operations.operation import always
 from models.tasks.text_classification import CLASSIFY, Classification
 from models.tasks.text_embedding import EMBED, Embedding
 from models.tasks.text_regression import RERANK, Regression
@@ -18,12 +19,16 @@ from service.protocols.classifying import ALL_CLASSES
 __all__ = ["TextPair", "classified_pairs", "embedded", "reranked"]
 
 _OF_TOKENS = EMBED.with_query(
-    lambda model, ids, params, _: model.token_query(ids, params.dimensions, params.normalize, params.precision)
+    lambda model, ids, params, _: model.token_query(ids, params.dimensions, params.normalize, params.precision),
+    repeatable=always,
+    variant="token ids",
 )
 _OF_PAIRS = CLASSIFY.with_query(
     lambda model, pair, params, _: model.pair_queries(
         [(pair.text, pair.text_pair)], params.top_k, truncate=params.truncate
-    )[0]
+    )[0],
+    repeatable=always,
+    variant="pairs",
 )
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
+from models.operations.operation import always
 from models.operations.translation import TranslateParams
 from models.tasks.translation import TRANSLATE, MarkupQuery, Translation, TranslationQuery, Translator
 from models.text.markup import PLAIN, Markup
@@ -96,6 +97,11 @@ async def translated(
             glossary=params.terms,
         )
 
-    operation = TRANSLATE.with_query(query, slowly_prepared=lambda _: markup.format != "text" or glossary is not None)
+    operation = TRANSLATE.with_query(
+        query,
+        slowly_prepared=lambda _: markup.format != "text" or glossary is not None,
+        repeatable=always if prepare is None else None,
+        variant=("sentences", join_lines, split_sentences, markup),
+    )
     job = Job(operation=operation, inputs=texts, params=params, model=pair.model, caller=caller, through=pair.through)
     return await engine_of(request).run(job)

@@ -30,6 +30,8 @@ METRICS = [
     "stuck_computations",
     "generated_tokens",
     "prefix_cache_hits",
+    "result_cache_inputs",
+    "result_cache_bytes",
     "key_requests",
     "key_texts",
     "key_characters",
@@ -49,6 +51,7 @@ LABELS = {
     "kind",
     "key",
     "limit",
+    "outcome",
     "endpoint",
     "status",
     "deadline",
@@ -198,6 +201,7 @@ def busy(metrics, name, version):
     for reason in ("overloaded", "expired"):
         observer.rejected(reason, 1)
     observer.generated(3)
+    observer.used_cache(1, 2, 3)
     for status in ("200", "429"):
         metrics.requests.labels(name, "/v1/score", status, "").inc()
     metrics.request_duration.labels(name, "/v1/score").observe(0.1)

@@ -79,7 +79,14 @@ async def translate(request: Request) -> Response:
             detected.append(next(iter(_detected(markup.plain(text), known)), unknown))
 
     alternatives = fields.alternatives
-    found = await translated(request, texts, pair, n_best=alternatives + 1, prepare=detect_language, markup=markup)
+    found = await translated(
+        request,
+        texts,
+        pair,
+        n_best=alternatives + 1,
+        prepare=None if detected is None else detect_language,
+        markup=markup,
+    )
     single = isinstance(fields.q, str)
 
     def content() -> _Json:

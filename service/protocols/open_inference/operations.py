@@ -148,7 +148,13 @@ def of_tokens(model: AnyModel) -> dict[str, TensorOperation]:
     found = {}
     for each in model.operations:
         if (form := each.tokens) is not None:
-            on_ids = each.with_query(partial(_token_query, form.query), params=form.params, computed_by=None)
+            on_ids = each.with_query(
+                partial(_token_query, form.query),
+                params=form.params,
+                computed_by=None,
+                repeatable=each.repeatable,
+                variant="token ids",
+            )
             found[each.name] = TensorOperation(operation=on_ids, shown=form.outputs, of_ids=True)
     return found
 

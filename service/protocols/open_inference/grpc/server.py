@@ -23,6 +23,7 @@ from service.http import admin
 from service.http.answer import INLINE_ITEMS
 from service.http.auth import Identity
 from service.http.body import reserve_body
+from service.http.cache_headers import forbids_storing
 from service.http.errors import Failing, Failure, failure_of
 from service.http.requests import TIMEOUT_HEADER, parsed_timeout, urgency_of
 from service.observability.metrics import Metrics
@@ -253,7 +254,8 @@ class _Call:
         identity: Identity = guard.identify(headers, self._path)
         left = context.time_remaining()
         timeout_ms = None if left is None else max(1, int(1000 * left))
-        caller = Caller(Account(), timeout_ms, urgency_of(headers.get("priority")), identity.tenant)
+        account = Account(no_store=forbids_storing(headers.get("cache-control", "").encode()))
+        caller = Caller(account, timeout_ms, urgency_of(headers.get("priority")), identity.tenant)
         return Asked(self._app, caller, identity, headers)
 
     @property
