@@ -38,3 +38,11 @@ def closed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("closed")
     (directory / "keys.txt").write_text(KEY)
     yield from served(directory / "log.txt", "--api-keys", directory / "keys.txt", *_jobs(directory))
+
+
+@pytest.fixture(scope="session")
+def pivot(tmp_path_factory, pivot_models):
+    """A server that needs no key, with two models that lead from German to French through English."""
+    directory = tmp_path_factory.mktemp("pivot-server")
+    models = ("--model-dirs", pivot_models, "--default-target-language", "fr")
+    yield from served(directory / "log.txt", *models, *_jobs(directory))

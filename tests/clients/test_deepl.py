@@ -143,3 +143,20 @@ def test_a_document_that_cannot_be_read_is_an_error(translator, tmp_path):
     (tmp_path / "a.pdf").write_bytes(b"x")
     with pytest.raises(deepl.DeepLException, match="no format"):
         translator.translate_document_from_filepath(tmp_path / "a.pdf", tmp_path / "b.pdf", target_lang="EN-US")
+
+
+def test_pairs_through_a_third_language(pivot, tmp_path):
+    with contextlib.closing(deepl.Translator("any", server_url=pivot)) as client:
+        assert [each.code for each in client.get_target_languages()] == ["EN-GB", "EN-US", "FR"]
+        found = client.translate_text(["Der Hund schläft.", "Ja."], target_lang="FR")
+        assert [(each.text, each.detected_source_lang) for each in found] == [
+            ("The dog is sleeping.", "DE"),
+            ("Yes.", "DE"),
+        ]
+        english = client.translate_text("Where is the next station, please?", target_lang="FR")
+        assert english.detected_source_lang == "EN"
+        marked = client.translate_text("Der <b>Hund</b> schläft.", target_lang="FR", tag_handling="xml")
+        assert marked.text == "The <b>dog</b> is sleeping."
+        (tmp_path / "a.txt").write_text("Der Hund schläft.\n")
+        client.translate_document_from_filepath(tmp_path / "a.txt", tmp_path / "b.txt", target_lang="FR")
+        assert (tmp_path / "b.txt").read_text() == "The dog is sleeping.\n"

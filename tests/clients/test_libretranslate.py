@@ -1,16 +1,20 @@
 """The package `libretranslatepy` against a server."""
 
+import io
 import json
 import urllib.error
 import urllib.parse
 import urllib.request
 
+import docx
+import httpx2
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
 from models import ModelStore
 from service.settings import BUNDLED
 from tests.clients.conftest import KEY
+from tests.models.documents.samples import word_document
 
 TEXT = "Wo ist der Bahnhof?"
 
@@ -98,3 +102,80 @@ def test_its_page_finds_its_settings(address):
     assert settings["keyRequired"] is False
     with urllib.request.urlopen(f"{address}/health") as response:
         assert json.load(response) == {"status": "ok"}
+
+
+def test_pairs_through_a_third_language(pivot):
+    client = LibreTranslateAPI(pivot)
+    targets = {each["code"]: each["targets"] for each in client.languages()}
+    assert targets == {"de": ["en", "fr"], "en": ["fr"], "fr": []}
+    assert client.translate("Der Hund schläft.", "de", "fr") == "The dog is sleeping."
+    found = posted(f"{pivot}/translate", q=["Der Hund schläft.", "Ja."], source="auto", target="fr", alternatives=1)
+    assert (found["via"], [len(each) for each in found["alternatives"]]) == ("en", [1, 1])
+    assert found["detectedLanguage"][0]["language"] == "de"
+    english = posted(f"{pivot}/translate", q="Where is the next station, please?", source="auto", target="fr")
+    assert "via" not in english
+    marked = posted(f"{pivot}/translate", q="<b>Der</b> Hund<br>", source="de", target="fr", format="html")
+    assert (marked["translatedText"].count("<b>"), marked["translatedText"].endswith("<br>")) == (1, True)
+
+
+def test_a_target_can_be_a_setting(pivot, address):
+    assert posted(f"{pivot}/translate", q="Der Hund schläft.", source="de")["translatedText"] == "The dog is sleeping."
+    settings = httpx2.get(f"{pivot}/frontend/settings").json()
+    assert settings["language"]["target"] == {"code": "fr", "name": "French"}
+    status, error = refusal(lambda: posted(f"{address}/translate", q=TEXT, source="de"))
+    assert (status, error) == (400, "target: is missing")
+
+
+def test_html_keeps_its_tags(address):
+    found = posted(f"{address}/translate", q="<p>Der <b>Hund</b> schläft.</p>", source="de", target="en", format="html")
+    assert found == {"translatedText": "<p>The <b>dog</b> is sleeping.</p>"}
+
+
+def sent(server, name, content, **fields):
+    """Send a file as its page does."""
+    data = {"source": "de", "target": "en", **fields}
+    return httpx2.post(f"{server}/translate_file", files={"file": (name, content)}, data=data, timeout=60)
+
+
+def test_a_file_is_translated_and_downloaded(closed):
+    answer = sent(closed, "Mein Bericht.docx", word_document(), api_key=KEY)
+    assert answer.status_code == 200, answer.text
+    (url,) = answer.json().values()
+    assert url.startswith(f"{closed}/download_file/")
+    assert url.endswith(".Mein_Bericht_en.docx")
+    found = httpx2.get(url)
+    assert docx.Document(io.BytesIO(found.content)).paragraphs[0].text == "The report"
+    assert found.headers["content-disposition"] == 'attachment; filename="Mein_Bericht_en.docx"'
+    assert httpx2.get(url.replace("/download_file/", "/download_file/0")).status_code == 403
+    identifier, key, name = url.rpartition("/")[2].split(".", 2)
+    for other in (f"{identifier}.{key[::-1]}.{name}", f"{'0' * 32}.{key}.{name}"):
+        assert httpx2.get(f"{closed}/download_file/{other}").status_code == 404
+
+
+@pytest.mark.parametrize("source", ["de", "auto"])
+def test_a_file_goes_through_a_third_language(pivot, source):
+    (url,) = sent(pivot, "a.txt", b"Der Hund ist hier.\n\nJa!\n", source=source, target="fr").json().values()
+    assert httpx2.get(url).text == "The dog is here.\n\nYes!\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "status", "words"),
+    [
+        ("a.pdf", b"x", {}, 400, "no format"),
+        ("a.txt", b"", {}, 400, "empty"),
+        ("a.docx", b"x", {}, 400, "docx"),
+        ("a.txt", b"x", {"target": "es"}, 400, "no model translates"),
+        ("a.txt", b"x", {"api_key": "wrong"}, 403, "key"),
+    ],
+)
+def test_files_are_refused(closed, name, content, fields, status, words):
+    answer = sent(closed, name, content, **{"api_key": KEY, **fields})
+    assert (answer.status_code, words in answer.json()["error"]) == (status, True), answer.text
+
+
+def test_files_need_a_database(address, pivot):
+    assert sent(address, "a.txt", b"Ja").status_code == 404
+    for server, expected in ((address, False), (pivot, True)):
+        settings = httpx2.get(f"{server}/frontend/settings").json()
+        assert settings["filesTranslation"] is expected
+        assert (".docx" in settings["supportedFilesFormat"]) is expected

@@ -51,6 +51,8 @@ class LanguageList(BaseModel):
     """The source languages."""
     default_target: str | None
     """Code of the language to which requests without a target language are translated; null without such a setting."""
+    documents: bool
+    """Whether documents are translated: `POST /v1/documents`."""
 
 
 @router.get("/languages", responses={503: PROBLEM_RESPONSES[503]})
@@ -66,6 +68,7 @@ def list_languages(request: Request, source: Source = None) -> LanguageList:
     return LanguageList(
         languages=[SourceLanguage(code=code, targets=list(map(_target, of.values()))) for code, of in found.items()],
         default_target=engine.settings.default_target_language,
+        documents=request.app.state.jobs is not None,
     )
 
 
