@@ -389,7 +389,7 @@ class GeneralizedSoftmax(nn.Module):
         A component without a distribution at a position has the weight 0 there. Those with constant weights have these,
         the others share the rest.
         """
-        present = at_least_float32(hidden.new_zeros(len(hidden)))
+        present = at_least_float32(hidden.new_zeros(hidden.shape[0]))
         if self.num_components == 1:
             return present[:, None]
         logits = at_least_float32(saveable(hidden) @ saveable(self.prior)) if hasattr(self, "prior") else None
@@ -504,7 +504,7 @@ class GeneralizedSoftmax(nn.Module):
         return torch.cat(
             [
                 self._row_log_prob(hidden[part], _rows(others, part)).gather(1, target[part, None])[:, 0]
-                for part in self._parts_held(len(hidden))
+                for part in self._parts_held(hidden.shape[0])
             ]
         )
 
@@ -581,7 +581,7 @@ class GeneralizedSoftmax(nn.Module):
             return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
         check_target_shape(hidden, target)
         rows, targets, terms = self._counted(hidden, target, ignore_index, terms)
-        if len(targets) < target.numel():
+        if targets.shape[0] < target.numel():
             others = _rows(others, target.flatten() != ignore_index)
         if reduction == "none":
             losses = self._losses(parts, rows, targets, others, terms)
@@ -713,7 +713,8 @@ class GeneralizedSoftmax(nn.Module):
         self._check(hidden)
         rows, others = as_rows(hidden), self._distributions(hidden, history)
         pieces = [
-            best_classes(self._row_log_prob(rows[part], _rows(others, part)), k) for part in self._parts_held(len(rows))
+            best_classes(self._row_log_prob(rows[part], _rows(others, part)), k)
+            for part in self._parts_held(rows.shape[0])
         ]
         values, classes = (torch.cat(found) for found in zip(*pieces, strict=True))
         return from_rows(values, hidden), from_rows(classes, hidden)
@@ -738,7 +739,7 @@ class GeneralizedSoftmax(nn.Module):
             torch.multinomial(
                 self._row_log_prob(rows[part], _rows(others, part), temperature).exp(), 1, generator=generator
             )
-            for part in self._parts_held(len(rows))
+            for part in self._parts_held(rows.shape[0])
         ]
         return from_rows(torch.cat(drawn), hidden)[..., 0]
 
