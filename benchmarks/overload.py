@@ -24,6 +24,8 @@ from benchmarks.server import serving
 from service.settings import BUNDLED
 from tests.support.memory_limit import resident
 
+__all__ = ["measure", "write_texts"]
+
 _WORDS = ("please", "tell", "me", "how", "my", "card", "was", "declined", "at", "the", "airport", "and", "why")
 _TEXTS = 10_000
 """Different texts, of 5 to 15 words; afterwards they repeat."""
@@ -69,17 +71,18 @@ def main(
     print(f"| {' | '.join(_COLUMNS)} |\n{'| --- ' * len(_COLUMNS)}|")
     with tempfile.TemporaryDirectory() as directory, serving(model_dir, model, *options.split()) as (port, pid):
         bench = [sys.executable, "-m", "benchmarks.load", f"http://127.0.0.1:{port}", "--warm-up", "0"]
-        bench += ["--file", str(_write_texts(Path(directory))), "--texts-per-request", str(texts)]
+        bench += ["--file", str(write_texts(Path(directory))), "--texts-per-request", str(texts)]
         closed = ["--connections", str(clients), "--timeout-ms", str(_CAPACITY_DEADLINE_MS)]
-        result = _measure([*bench, *closed, "--seconds", str(seconds / 2)], Path(directory))
+        result = measure([*bench, *closed, "--seconds", str(seconds / 2)], Path(directory))
         _print("capacity", result, pid)
         for load, duration in ((0.8, seconds / 2), (3.0, seconds), (0.8, seconds / 2)):
             rate = load * result["requests_per_second"]
             flags = ["--rate", str(rate), "--timeout-ms", str(deadline_ms), "--seconds", str(duration)]
-            _print(f"{load:g} x", _measure([*bench, *flags], Path(directory)), pid)
+            _print(f"{load:g} x", measure([*bench, *flags], Path(directory)), pid)
 
 
-def _write_texts(directory: Path) -> Path:
+def write_texts(directory: Path) -> Path:
+    """Write texts of 5 to 15 words to a file; return its path."""
     generator = random.Random(0)
     file = directory / "texts"
     texts = (" ".join(generator.choices(_WORDS, k=generator.randint(5, 15))) for _ in range(_TEXTS))
@@ -87,7 +90,7 @@ def _write_texts(directory: Path) -> Path:
     return file
 
 
-def _measure(command: list[str], directory: Path) -> dict[str, Any]:
+def measure(command: list[str], directory: Path) -> dict[str, Any]:
     """Return the JSON of one load test."""
     file = directory / "result.json"
     subprocess.run([*command, "--json", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)

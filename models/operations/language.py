@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
+from models.operations.comparison import compare_scores, compare_words
 from models.operations.operation import (
     Operation,
     Output,
@@ -360,6 +361,7 @@ NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
     params=NextWordParams,
     repeatable=always,
     record=NextWordResult,
+    compare=compare_words,
     recorded=_next_word_record,
     input="context",
     describes_input="A text to continue, or a list of texts.",
@@ -395,6 +397,7 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
     params=ScoreParams,
     repeatable=always,
     record=ScoreResult,
+    compare=compare_scores,
     recorded=_score_record,
     records=(ScoreResult, ExplainedScore),
     describes_input="A sentence, or a list of sentences.",

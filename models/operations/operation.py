@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
+from models.operations.comparison import Comparison
 from models.operations.plain import plain_form
 from models.operations.query import Query
 from models.text.limits import checked_text
@@ -253,6 +254,8 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
     """How it rewrites documents, where it does."""
     between_languages: BetweenLanguages[ModelT, ParamsT, ResultT] | None = None
     """How it chooses a model by languages, where it does."""
+    compare: Callable[[ResultT, ResultT], Comparison] | None = None
+    """Compares the results of two models for one input; by default they agree where their records are equal."""
     examples: tuple[Mapping[str, object], ...] = ()
     """Inputs and parameters of example requests."""
     needed: tuple[str, ...] = ()
@@ -309,6 +312,12 @@ class Operation(Generic[ModelT, InputT, ParamsT, ResultT]):
         content = self.content_of(result, params)
         single = ["" if value is None else value for value in content.values() if not isinstance(value, (dict, list))]
         return single or [json.dumps(value) for value in content.values()]
+
+    def comparison_of(self, first: ResultT, second: ResultT, params: ParamsT) -> Comparison:
+        """Return how the result of a second model compares with that of a first one for the same input."""
+        if self.compare is not None:
+            return self.compare(first, second)
+        return Comparison(agrees=self.content_of(first, params) == self.content_of(second, params))
 
     def tensors(self) -> tuple[Output[ModelT, ResultT], ...]:
         """Return the outputs, those of the record where none are listed."""

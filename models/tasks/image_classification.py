@@ -17,6 +17,7 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.image.decoding import decoded
 from models.operations.classification import ClassifyImageParams, ClassifyResult
+from models.operations.comparison import compare_classes
 from models.operations.operation import Operation, always
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
@@ -106,6 +107,7 @@ CLASSIFY_IMAGE = Operation["ImageClassifier", str | bytes, ClassifyImageParams, 
     params=ClassifyImageParams,
     repeatable=always,
     record=ClassifyResult,
+    compare=compare_classes,
     input="image",
     describes_input="PNG or JPEG files in base64, instead of texts.",
     reads="image",

@@ -20,6 +20,7 @@ from models.operations.classification import (
     ZeroShotParams,
     ZeroShotResult,
 )
+from models.operations.comparison import compare_classes
 from models.operations.operation import AnyOperation, Operation, Output, TokenForm, always
 from models.operations.windows import Aggregation, in_windows
 from models.tasks.labels import (
@@ -125,6 +126,7 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     params=ClassifyParams,
     repeatable=always,
     record=ClassifyResult,
+    compare=compare_classes,
     result_items=lambda model, params: min(params.top_k, len(model.labels)),
     counts_parts=in_windows,
     omits_null=True,
@@ -169,6 +171,7 @@ ZERO_SHOT = Operation["Classifier", str, ZeroShotParams, ZeroShot](
     params=ZeroShotParams,
     repeatable=always,
     record=ZeroShotResult,
+    compare=compare_classes,
     computed_by=lambda params: "classify",
     result_items=lambda model, params: len(params.labels),
     slowly_prepared=lambda params: len(params.labels) > _FEW_LABELS,

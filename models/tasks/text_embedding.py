@@ -16,6 +16,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
+from models.operations.comparison import compare_vectors
 from models.operations.encoding import EmbedParams, EmbedResult, Precision
 from models.operations.operation import ArrayForm, Operation, Output, TokenForm, always
 from models.operations.windows import Aggregation, in_windows
@@ -130,6 +131,7 @@ EMBED = Operation["Embedder", str, EmbedParams, Embedding](
     params=EmbedParams,
     repeatable=always,
     record=EmbedResult,
+    compare=compare_vectors,
     recorded=lambda result, params: EmbedResult(
         embedding=result.values(), truncated=result.truncated, windows=result.windows
     ),

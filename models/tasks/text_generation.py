@@ -12,6 +12,7 @@ from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import QueryError
+from models.operations.comparison import compare_texts
 from models.operations.generation import GenerateParams, GenerateResult
 from models.operations.operation import Operation, Output, always
 from models.tasks.model import SinglePart
@@ -106,6 +107,7 @@ GENERATE = Operation["Generator", str, GenerateParams, Generation](
     params=GenerateParams,
     repeatable=always,
     record=GenerateResult,
+    compare=compare_texts("outputs"),
     path="generate-text",
     title="Generate",
     omits_null=True,

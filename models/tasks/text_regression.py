@@ -12,6 +12,7 @@ from typing import Literal, Self
 from models.backend import Backend
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
+from models.operations.comparison import compare_numbers
 from models.operations.encoding import RegressParams, RegressResult, RerankParams, RerankResult
 from models.operations.operation import Operation, always
 from models.operations.windows import Aggregation, in_windows
@@ -92,6 +93,7 @@ RERANK = Operation["Regressor", str, RerankParams, Regression](
     params=RerankParams,
     repeatable=always,
     record=RerankResult,
+    compare=compare_numbers("score"),
     computed_by=lambda params: "regress",
     result_items=lambda model, params: 1,
     omits_null=True,
@@ -114,6 +116,7 @@ REGRESS = Operation["Regressor", str, RegressParams, Regression](
     params=RegressParams,
     repeatable=always,
     record=RegressResult,
+    compare=compare_numbers("value"),
     result_items=lambda model, params: 1,
     counts_parts=in_windows,
     omits_null=True,

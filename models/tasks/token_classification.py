@@ -15,6 +15,7 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, FileName
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import BundleError, QueryError
+from models.operations.comparison import compare_entities
 from models.operations.operation import Operation, Output, Table, always
 from models.operations.tagging import Aggregation, TagParams, TagResult
 from models.tasks.labels import read_label_file
@@ -130,6 +131,7 @@ TAG = Operation["Tagger", str, TagParams, Tagging](
     params=TagParams,
     repeatable=always,
     record=TagResult,
+    compare=compare_entities,
     omits_null=True,
     cells=_cells,
     table=Table(

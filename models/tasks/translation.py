@@ -23,6 +23,7 @@ from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.constraints import Constraints
 from models.decoding.sequence_to_sequence import BATCH_SOURCES, SourceSequence, checked_options
 from models.errors import BundleError, QueryError, TextTooLongError, TooManyPartsError
+from models.operations.comparison import compare_texts
 from models.operations.operation import BetweenLanguages, InDocuments, Operation, Output, always
 from models.operations.translation import TranslateParams, TranslateResult
 from models.tasks.registry import register
@@ -449,6 +450,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
     params=TranslateParams,
     repeatable=always,
     record=TranslateResult,
+    compare=compare_texts("translations"),
     omits_null=True,
     cells=lambda result: (result.translations[0].text,),
     outputs=(

@@ -141,6 +141,11 @@ class Batcher(abc.ABC):
         return self._drain.seconds(self._queue.cost + self._computing)
 
     @property
+    def idle(self) -> bool:
+        """Whether nothing is queued, prepared or computed."""
+        return not self._submitted and not self._preparing
+
+    @property
     def working(self) -> bool:
         """Whether requests are computed: no engine task has died, and every computation returns."""
         return self.failure is None and not self.computations.stuck

@@ -95,3 +95,5 @@ class Caller:
     urgency: int = DEFAULT_URGENCY
     tenant: str = ""
     """Whose cache queries use."""
+    side: str | None = None
+    """The model of a canary that must answer: primary or candidate; by default the one that the canary chooses."""

@@ -16,6 +16,7 @@ from models.tasks.model import AnyModel
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
 from service.engine.caller import Account, Caller
+from service.engine.experiments import Experiments, Observed
 from service.engine.languages import Through, find_pair, language_pairs
 from service.engine.resources import Resources
 from service.engine.result_cache import Cached, Key, ResultCache
@@ -121,6 +122,11 @@ class Begun:
         """Note that there are results, so that the inputs count."""
         if self._lease is not None:
             self._lease.used = True
+
+    @property
+    def inference_seconds(self) -> float:
+        """Time of the computations so far, in seconds."""
+        return self._seconds[1]
 
     def expect_inputs(self, function: str, inputs: Sequence[Any]) -> None:
         """Note an estimate of the work, before anything is tokenized."""
@@ -231,6 +237,7 @@ class Engine:
     ) -> None:
         """`counters` are those of the API keys, by default of this process alone."""
         self.settings, self.metrics, self.served_models, self.resources = settings, metrics, served_models, resources
+        self.experiments = Experiments(served_models, metrics)
         self.tenants = Tenants(metrics, counters)
         self._cache: ResultCache | None = None
         if settings.result_cache_mb:
@@ -252,6 +259,8 @@ class Engine:
         `deadline` and `lease` are those of a request which has begun already.
         """
         served = self.served_models.find(model, operation, reads)
+        if self.experiments:
+            served = self.experiments.answering(served, model, operation, caller)
         caller.account.model = served.manifest.name
         served.hold()
         caller.account.at_the_end(served.release)
@@ -270,12 +279,14 @@ class Engine:
         begun = self.begin(job.caller, job.model, operation.name, operation.reads)
         keys = self._keys(job, begun) if self._cache is not None else None
         if self._cache is None or keys is None:
-            return await self._computed(job, begun)
+            computed = await self._compute(job, begun, job.inputs)
+            return Outcome(begun.served, self._results(job, begun, job.inputs, computed), sum(computed.items))
         begun.count(job.inputs, images=operation.reads == "image")
 
         async def compute(places: Sequence[int]) -> list[Cached]:
-            some = await self._compute(job, begun, [job.inputs[place] for place in places])
-            results = list(some.results(begun.served.model))
+            inputs = [job.inputs[place] for place in places]
+            some = await self._compute(job, begun, inputs)
+            results = list(self._results(job, begun, inputs, some))
             return [Cached(*pair) for pair in zip(results, some.items, strict=True)]
 
         account, urgency = job.caller.account, job.caller.urgency
@@ -286,6 +297,20 @@ class Engine:
         items = sum(each.items for each in found)
         await begun.reserve(max(0, items - begun.reserved))
         return Outcome(begun.served, (each.result for each in found), items)
+
+    def _results(self, job: Job, begun: Begun, inputs: Sequence[Any], computed: _Computed) -> Iterable[Any]:
+        """Return the results of inputs, which an experiment may compare with those of another model."""
+        results = computed.results(begun.served.model)
+        if not self.experiments:
+            return results
+        observed = Observed(
+            operation=job.operation,
+            inputs=inputs,
+            params=job.params,
+            items=sum(computed.items),
+            seconds=begun.inference_seconds,
+        )
+        return self.experiments.observed(begun.served, results, observed, job.caller)
 
     def _with_model(self, job: Job) -> Job:
         """Return a job with the model of its languages, where it names no model and there are several."""
@@ -337,7 +362,10 @@ class Engine:
     async def _computed(
         self, job: Job, begun: Begun, result: Callable[[Any, Any, Sequence[Any]], Any] = _result
     ) -> Outcome[Any]:
-        """Return the results of a job, none of which is cached; `result` makes them as that of a model does."""
+        """Return the results of a step of a job, which are neither cached nor compared with those of other models.
+
+        `result` makes them as that of a model does.
+        """
         computed = await self._compute(job, begun, job.inputs)
         return Outcome(begun.served, computed.results(begun.served.model, result), sum(computed.items))
 

@@ -1,10 +1,11 @@
 """The models that a service serves: found by name and operation, added, replaced and drained."""
 
 import asyncio
+import contextlib
 import gc
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from models import BundleError, UnknownModelError, UnsuitableModelError
@@ -57,6 +58,10 @@ class ServedModels:
         self._served: dict[Key, ServedModel] = {}
         self._found: dict[tuple[str | None, str, str], ServedModel] = {}
         """What `find` has returned since the served models changed."""
+        self._routes: dict[str, Key] = {}
+        """The model that answers a name where it is not the newest version of that name."""
+        self._apart: set[Key] = set()
+        """Models that only requests with their name find."""
         self.changing = asyncio.Lock()
         """Held while models are added or removed."""
         self._draining: set[asyncio.Task[None]] = set()
@@ -151,12 +156,7 @@ class ServedModels:
             for key, served in self._served.items()
             if operation in served.model.offers and served.model.reads == reads
         }
-        if name is None:
-            names = {key[0] for key in offering}
-            found = max(offering, default=None) if len(names) == 1 else None
-        else:
-            found = max((key for key in offering if name in names_of(key)), default=None)
-        if found is not None:
+        if (found := self._answering(name, offering)) is not None:
             self._found[asked] = offering[found]
             return offering[found]
         if not self.loaded:
@@ -171,6 +171,61 @@ class ServedModels:
     def only_one_offers(self, operation: str) -> bool:
         """Return whether at most one model, of any version, offers an operation."""
         return len({name for (name, _), served in self._served.items() if operation in served.model.offers}) < 2
+
+    def _answering(self, name: str | None, offering: Collection[Key]) -> Key | None:
+        """Return which of the models that offer an operation answers a name."""
+        if name is None:
+            names = {key[0] for key in offering if key not in self._apart}
+            if len(names) != 1:
+                return None
+            (name,) = names
+        if (route := self._routes.get(name)) in offering:
+            return route
+        return max((key for key in offering if name in names_of(key)), default=None)
+
+    def named(self, name: str) -> ServedModel:
+        """Return the served model that answers a name; raises `UnknownModelError`."""
+        if (key := self._answering(name, self._served)) is None:
+            raise UnknownModelError(name, full_names(self._served))
+        return self._served[key]
+
+    @contextlib.contextmanager
+    def answering(self, key: Key) -> Iterator[None]:
+        """Let a model go on to answer its name while others are loaded, and, unless that fails, afterwards."""
+        before = self._routes.get(key[0])
+        routed = self.named(key[0]).key == key
+        if routed:
+            self._route(key[0], key)
+        try:
+            yield
+        except BaseException:
+            if routed:
+                self._route(key[0], before)
+            raise
+
+    def keep(self, *keys: Key) -> None:
+        """Keep models although newer versions appear; all but the first are found by their names alone."""
+        self.pinned.update(keys)
+        self._apart.update(key for key in keys[1:] if key[0] != keys[0][0])
+        self._found.clear()
+
+    def release(self, *keys: Key) -> None:
+        """Undo `keep` and `answering`: the newest version of a name answers it."""
+        self.pinned.difference_update(keys)
+        self._apart.difference_update(keys)
+        self._route(keys[0][0], None)
+
+    def promote(self, replaced: Key, key: Key) -> None:
+        """Let a model answer the name of another one; raises `UnknownModelError` where it is not served."""
+        newest = max((known for known in self._served if known[0] == replaced[0]), default=None)
+        self._route(replaced[0], None if key == newest else key)
+        self.pinned.discard(replaced)
+
+    def _route(self, name: str, key: Key | None) -> None:
+        self._routes.pop(name, None)
+        if key is not None:
+            self._routes[name] = key
+        self._found.clear()
 
     async def add(self, name: str) -> ServedModel:
         """Load a model from disk, `"name"` (its newest version) or `"name:version"`; a served one is loaded again.

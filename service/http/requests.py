@@ -93,6 +93,8 @@ ModelName = Annotated[
     Field(description='Such as "next-word" or "next-word:2"; optional where one model serves the task.'),
 ]
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"
+CANARY_HEADER = "X-Canary"
+"""Header of requests that one of two models must answer while a canary runs: `primary` or `candidate`."""
 _TIMEOUT_NAME = TIMEOUT_HEADER.lower().encode()
 Timeout = Annotated[int, Field(ge=1)]
 _TIMEOUT: TypeAdapter[int] = TypeAdapter(Timeout)
@@ -146,7 +148,17 @@ def caller_of(request: Request, timeout_ms: int | None = None, priority: str | N
         timeout_of(request) if timeout_ms is None else timeout_ms,
         urgency_of(headers.get("priority") if priority is None else priority),
         tenant_of(request),
+        side_of(request),
     )
+
+
+def side_of(request: Request) -> str | None:
+    """Return the model of a canary that a header asks for; None without such a header, and without experiments."""
+    app = request.scope.get("app")
+    if app is None or not app.state.engine.experiments:
+        return None
+    side = request.headers.get(CANARY_HEADER)
+    return side if side in ("primary", "candidate") else None
 
 
 def engine_of(request: Request) -> Engine:

@@ -152,6 +152,18 @@ class Metrics:
         self.key_refused = counter(
             "key_refused", "Requests that were refused for a limit of their API key", ("key", "limit")
         )
+        by_experiment = ("experiment",)
+        self.experiment_inputs = counter(
+            "experiment_inputs",
+            "Inputs of a shadow: answers that agree or disagree, compared where answers are numbers, failed, shed",
+            (*by_experiment, "outcome"),
+        )
+        self.experiment_requests = counter(
+            "experiment_requests", "Requests of a canary that each side has answered", (*by_experiment, "side")
+        )
+        self.experiment_duration = histogram(
+            "experiment_inference_seconds", "Time of one request in the model", (*by_experiment, "side"), _SECONDS
+        )
         self.loop_lag = histogram("event_loop_lag_seconds", "Delay of a timer of the event loop", (), _SECONDS)
         self._current: dict[tuple[str, str], ModelObserver] = {}
         self._counted: dict[tuple[str, str, int, bool], Counter] = {}
@@ -219,6 +231,11 @@ class Metrics:
     def forget_key(self, name: str) -> None:
         """Remove the series of an API key that is gone; those of files that processes share stay."""
         self._remove([self.key_requests, self.key_texts, self.key_characters, self.key_refused], {"key": name})
+
+    def forget_experiment(self, name: str) -> None:
+        """Remove the series of an experiment that has ended."""
+        series = self.experiment_inputs, self.experiment_requests, self.experiment_duration
+        self._remove(series, {"experiment": name})
 
     def _remove(self, metrics: Iterable[MetricWrapperBase], labels: Mapping[str, str]) -> None:
         for metric in metrics:

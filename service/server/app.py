@@ -16,7 +16,7 @@ from service.engine.resources import Resources
 from service.engine.served_models import ServedModels
 from service.engine.shared_counters import Counters
 from service.engine.watching import DirectoryWatcher
-from service.http import admin, health, models
+from service.http import admin, experiments, health, models
 from service.http.access_log import AccessLog
 from service.http.auth import AuthMiddleware, Guard, administrators_only
 from service.http.database import database_of
@@ -114,7 +114,8 @@ def create_app(
         app.include_router(router, dependencies=[SHOWN_KEY] if settings.api_keys else [])
     check_dependencies(app.routes)
     if settings.admin_keys:
-        app.include_router(admin.router, dependencies=[SHOWN_KEY, Depends(administrators_only)])
+        for router in (admin.router, experiments.router):
+            app.include_router(router, dependencies=[SHOWN_KEY, Depends(administrators_only)])
     for protocol in protocols:
         app.include_router(protocol.router)
     app.include_router(health.router)
@@ -145,6 +146,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         finally:
             running.cancel()
             await asyncio.wait([running])
+            await app.state.engine.experiments.stop()
             await served_models.stop()
     finally:
         measuring.cancel()

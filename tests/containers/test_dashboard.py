@@ -158,6 +158,7 @@ def test_limits_are_those_of_the_alerts_and_objectives():
     assert f"[1h]) > {limits.pop('Starts')}\n" in conditions["SoftserveRestartLoop"]
     objective = next(rule for rule in rules("objectives.yml") if "success" in rule["record"])["expr"]
     assert objective == f"vector({1 - limits.pop('Errors by endpoint')})"
+    assert f"> {limits.pop('Disagreement')}\n" in conditions["SoftserveExperimentDisagrees"]
     assert not limits
 
 

@@ -43,6 +43,9 @@ METRICS = [
     "models_ready",
     "model_load_failures",
     "bundle_problems",
+    "experiment_inputs",
+    "experiment_requests",
+    "experiment_inference_seconds",
     "event_loop_lag_seconds",
     "workers_replaced",
 ]
@@ -62,6 +65,8 @@ LABELS = {
     "device",
     "operation",
     "term",
+    "experiment",
+    "side",
 }
 
 

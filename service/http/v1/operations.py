@@ -19,7 +19,7 @@ from service.http.auth import tenant_of
 from service.http.endpoint import register
 from service.http.errors import PROBLEM_RESPONSES
 from service.http.glossaries import MOST_GLOSSARIES, with_glossaries
-from service.http.requests import Body, Deadline, ModelName, Priority, Texts, engine_of, examples, urgency_of
+from service.http.requests import Body, Deadline, ModelName, Priority, Texts, engine_of, examples, side_of, urgency_of
 from service.http.route import ModelRoute
 
 __all__ = ["OPERATIONS", "REQUESTS", "router"]
@@ -95,7 +95,9 @@ def _add(forms: Sequence[AnyOperation]) -> None:
             inputs=getattr(body, form.input),
             params=params,
             model=body.model,
-            caller=Caller(account_of(request.scope), timeout_ms, urgency_of(priority), tenant_of(request)),
+            caller=Caller(
+                account_of(request.scope), timeout_ms, urgency_of(priority), tenant_of(request), side_of(request)
+            ),
         )
         found = await engine_of(request).run(job)
         return Answer(found.served, (form.json_of(each, params) for each in found.results), found.items)
