@@ -1,6 +1,6 @@
 """Classification: parameters and records."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from models.operations.windows import WindowCount, WindowParams
 __all__ = [
     "MOST_CANDIDATES",
     "TEMPLATE",
+    "CalibrationChoice",
     "CandidateLabels",
     "ClassifyImageParams",
     "ClassifyParams",
@@ -18,6 +19,7 @@ __all__ = [
     "Template",
     "ZeroShotParams",
     "ZeroShotResult",
+    "most_classes",
 ]
 
 MOST_CANDIDATES = 100
@@ -44,20 +46,58 @@ Template = Annotated[
 TopK = Annotated[int, Field(ge=1, description="Classes to return; all where there are fewer.")]
 
 
+CalibrationChoice = Literal["fitted", "none"]
+
+
 class ClassifyImageParams(Params):
     """What can be chosen of the classification of an image."""
 
     top_k: TopK = 5
+    calibration: Annotated[
+        CalibrationChoice,
+        Field(
+            description="With `fitted`, probabilities are calibrated as the model's manifest says, where it says how; "
+            "with `none` they are those of the output layer."
+        ),
+    ] = "fitted"
+    coverage: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="Return the smallest set of classes that holds the right one with this probability, such as "
+            "0.95, in place of `top_k` classes. The set is computed from the model's calibration examples, which must "
+            "be enough for it.",
+        ),
+    ] = None
+    randomized: Annotated[
+        bool,
+        Field(
+            description="Make sets that have exactly the coverage on average, by a number drawn from the input. They "
+            "may be empty. Without it sets cover at least as much, and hold the most probable class."
+        ),
+    ] = False
+    class_conditional: Annotated[
+        bool,
+        Field(
+            description="Keep the coverage within each class that has enough calibration examples, instead of over all "
+            "classes together."
+        ),
+    ] = False
 
 
-class ClassifyParams(WindowParams):
+class ClassifyParams(ClassifyImageParams, WindowParams):
     """What can be chosen of the classification of a text."""
 
-    top_k: TopK = 5
     text_pair: Annotated[
         Text | None,
         Field(description="The second text of each text, for models of pairs: the hypothesis that follows or not."),
     ] = None
+
+
+def most_classes(params: ClassifyImageParams, classes: int) -> int:
+    """Return the largest number of classes of a result, of a model with so many classes."""
+    return classes if params.coverage is not None else min(params.top_k, classes)
 
 
 class ZeroShotParams(TruncateParams):
@@ -92,10 +132,16 @@ class ClassifyResult(Record):
     text: str | None = None
     """The text as it was sent; absent for an image."""
     labels: list[LabelProbability]
-    """The classes, most probable first."""
+    """The classes, most probable first; with `coverage`, those of the prediction set."""
     out_of_scope: Annotated[
         bool | None,
         Field(description="Whether the input is likely to be of no class; absent for a model that cannot tell."),
+    ] = None
+    calibration_examples: Annotated[
+        int | None,
+        Field(
+            description="Examples that the prediction set was calibrated on; absent without the parameter `coverage`."
+        ),
     ] = None
     truncated: Truncated = None
     windows: WindowCount = None

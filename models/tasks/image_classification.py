@@ -7,7 +7,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, Unpack
 
 import numpy as np
 
@@ -16,18 +16,22 @@ from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.errors import QueryError
 from models.image.decoding import decoded
-from models.operations.classification import ClassifyImageParams, ClassifyResult
+from models.operations.classification import ClassifyImageParams, ClassifyResult, most_classes
 from models.operations.comparison import compare_classes
 from models.operations.operation import Operation, always
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
+    Choice,
+    ChoiceOptions,
     ClassesConfig,
     Label,
     Ranking,
     classes_cells,
     read_labels,
+    read_sets,
 )
-from models.tasks.model import BatchFunction, Model, TopKQuery, checked_top_k
+from models.tasks.model import BatchFunction, Model, SinglePart
+from models.tasks.prediction_sets import SetPredictor
 from models.tasks.registry import register
 
 __all__ = ["ImageClassification", "ImageClassifier", "ImageClassifierConfig", "ImageNetwork", "ImageQuery"]
@@ -79,17 +83,24 @@ class ImageClassification:
     """Fewer than asked for where a sparse-softmax gives fewer a probability."""
     out_of_scope: bool | None
     """Whether it is likely to be of no class; None for a model that cannot tell."""
+    calibration_examples: int | None = None
+    """Calibration examples of a prediction set; None without coverage."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ImageQuery(TopKQuery):
+class ImageQuery(SinglePart):
     """A decoded image."""
 
     pixels: Array
     """`[S, S, 3]`, uint8."""
-    top_k: int
+    choice: Choice
     length: int = 1
     """All images cost the same."""
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of classes of the result."""
+        return self.choice.top_k
 
 
 def _bytes(image: str | bytes) -> bytes:
@@ -103,7 +114,7 @@ CLASSIFY_IMAGE = Operation["ImageClassifier", str | bytes, ClassifyImageParams, 
     name="classify",
     summary="Return the most probable classes of each text or image.",
     about="Texts or images to classify.",
-    query=lambda model, image, params, _: model.query(_bytes(image), params.top_k),
+    query=lambda model, image, params, _: model.query(_bytes(image), **params.model_dump()),
     params=ClassifyImageParams,
     repeatable=always,
     record=ClassifyResult,
@@ -111,7 +122,7 @@ CLASSIFY_IMAGE = Operation["ImageClassifier", str | bytes, ClassifyImageParams, 
     input="image",
     describes_input="PNG or JPEG files in base64, instead of texts.",
     reads="image",
-    result_items=lambda model, params: min(params.top_k, len(model.labels)),
+    result_items=lambda model, params: most_classes(params, len(model.labels)),
     omits_null=True,
     cells=classes_cells,
     outputs=CLASSES_OUTPUTS,
@@ -133,11 +144,15 @@ class ImageClassifier(Model[ImageClassifierConfig]):
     warm_up_lengths = (1,)
 
     def __init__(
-        self, manifest: BundleManifest[ImageClassifierConfig], labels: Sequence[str], backend: Backend
+        self,
+        manifest: BundleManifest[ImageClassifierConfig],
+        labels: Sequence[str],
+        backend: Backend,
+        sets: SetPredictor | None = None,
     ) -> None:
         super().__init__(manifest, backend)
         self.labels: tuple[str, ...] = tuple(labels)
-        self._ranking = Ranking.of(labels, self.config)
+        self._ranking = Ranking.of(labels, self.config, sets)
         self._size, self._max_pixels = self.config.network.image_size, self.config.limits.max_pixels
 
     @property
@@ -147,20 +162,33 @@ class ImageClassifier(Model[ImageClassifierConfig]):
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
-        return cls(manifest, read_labels(path, manifest.config), backend)
+        config = manifest.config
+        return cls(manifest, read_labels(path, config), backend, read_sets(path, config))
 
-    def classify(self, images: Sequence[bytes], top_k: int = 5) -> list[ImageClassification]:
+    def classify(
+        self, images: Sequence[bytes], top_k: int = 5, **options: Unpack[ChoiceOptions]
+    ) -> list[ImageClassification]:
         """Return the `top_k` most probable classes of each PNG or JPEG file, all where there are fewer.
 
-        Classes of probability 0 are left out. Raises `QueryError` for `top_k` below 1 and for another file, or too
-        large an image.
+        Classes of probability 0 are left out. `options` are those of `ChoiceOptions`. Raises `QueryError` for
+        `top_k` below 1, for a coverage that is out of reach, and for another file, or too large an image.
         """
-        return self.run([self.query(image, top_k) for image in images])
+        choice = self._ranking.choice(top_k, **options)
+        return self.run([self._query(image, choice) for image in images])
 
-    def query(self, image: bytes, top_k: int = 5) -> ImageQuery:
+    def query(self, image: bytes, top_k: int = 5, **options: Unpack[ChoiceOptions]) -> ImageQuery:
         """Check and decode one file; see `classify`."""
-        top_k = checked_top_k(top_k, len(self.labels))
-        return ImageQuery(decoded(image, self._size, self._max_pixels), top_k)
+        return self._query(image, self._ranking.choice(top_k, **options))
+
+    def _query(self, image: bytes, choice: Choice) -> ImageQuery:
+        return ImageQuery(decoded(image, self._size, self._max_pixels), choice)
+
+    def log_probabilities(self, images: Sequence[bytes]) -> Array:
+        """Return the log-probabilities `[N, C]` of all classes of files, as the output layer gives them."""
+        queries = [self.query(image, 1) for image in images]
+        groups = [queries[first : first + _BATCH_IMAGES] for first in range(0, len(queries), _BATCH_IMAGES)]
+        every = np.array(self._ranking.count)
+        return np.concatenate([self._ranking.in_order(*self._computed(group, every)) for group in groups])
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
@@ -168,7 +196,7 @@ class ImageClassifier(Model[ImageClassifierConfig]):
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[ImageQuery]:
         black = np.zeros((self._size, self._size, 3), np.uint8)
-        return [ImageQuery(black, min(5, len(self.labels)))] * count
+        return [ImageQuery(black, Choice(min(5, len(self.labels))))] * count
 
     def self_test(self) -> None:
         self.classify([_BLACK], 1)
@@ -179,10 +207,13 @@ class ImageClassifier(Model[ImageClassifierConfig]):
         return [result for group in groups for result in self._run(group)]
 
     def _run(self, queries: Sequence[ImageQuery]) -> list[ImageClassification]:
-        inputs = {
-            "images": np.stack([query.pixels for query in queries]),
-            "k": self._ranking.requested(max(query.top_k for query in queries)),
-        }
+        choices = [query.choice for query in queries]
+        values, classes = self._computed(queries, self._ranking.requested(choices))
+        rows = self._ranking.best(values, classes, choices, lambda row: queries[row].pixels.tobytes())
+        return [ImageClassification(row.labels, row.out_of_scope, row.calibration_examples) for row in rows]
+
+    def _computed(self, queries: Sequence[ImageQuery], k: Array) -> tuple[Array, Array]:
+        """Return log-probabilities and numbers of the `k` best classes of each image, `[B, k]`."""
+        inputs = {"images": np.stack([query.pixels for query in queries]), "k": k}
         values, classes = self.backend.run("classify", inputs, ["log_probabilities", "classes"])
-        rows = self._ranking.best(values, classes, [query.top_k for query in queries])
-        return [ImageClassification(row, self._ranking.out_of_scope(row)) for row in rows]
+        return values, classes

@@ -4,29 +4,38 @@ Shapes: `B` texts or images, `k` classes asked for. All log-probabilities are ba
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol, Self
+from typing import Annotated, Protocol, Self, TypedDict, Unpack
 
 import numpy as np
-from pydantic import Field
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
 from models.backend import Array
 from models.bundle.contract import Contract, FileName, TaskConfig
-from models.errors import BundleError
+from models.errors import BundleError, QueryError
+from models.operations.classification import CalibrationChoice
 from models.operations.operation import Output
+from models.tasks.class_calibration import Calibration
+from models.tasks.model import checked_top_k
+from models.tasks.prediction_sets import Coverage, PredictionSets, SetPredictor
 
 __all__ = [
     "CLASSES_OUTPUTS",
+    "Choice",
+    "ChoiceOptions",
     "Classes",
     "ClassesConfig",
     "Label",
     "OutOfScope",
+    "Ranked",
     "Ranking",
     "classes_cells",
     "read_label_file",
     "read_labels",
+    "read_sets",
 ]
 
 
@@ -55,6 +64,17 @@ class Classes(Contract):
     out_of_scope: OutOfScope | None = None
     independent: bool = False
     """Whether the probabilities are sigmoids of the scores, each by itself, instead of one softmax."""
+    calibration: Calibration | None = None
+    """How probabilities are calibrated; other thresholds are of calibrated ones. None where none was fitted, and where
+    it would be no better."""
+    prediction_sets: PredictionSets | None = None
+    """What sets of classes with a chosen coverage are made by; none of models whose inputs may have several classes."""
+
+    @model_validator(mode="after")
+    def _a_factor_for_each(self) -> Self:
+        if self.calibration is not None and len(self.calibration.factors) not in (0, self.count):
+            raise ValueError(f"calibration has {len(self.calibration.factors)} factors for {self.count} classes")
+        return self
 
 
 class ClassesConfig(TaskConfig):
@@ -64,7 +84,8 @@ class ClassesConfig(TaskConfig):
     classes: Classes
 
     def files(self) -> frozenset[str]:
-        return super().files() | {self.classes.file}
+        sets = self.classes.prediction_sets
+        return super().files() | {self.classes.file} | (set() if sets is None else {sets.file})
 
     def summary(self) -> Mapping[str, object]:
         classes = self.classes
@@ -73,13 +94,20 @@ class ClassesConfig(TaskConfig):
             "classes": self._listed,
             "threshold": classes.threshold,
             "out_of_scope": None if classes.out_of_scope is None else classes.out_of_scope.model_dump(),
+            "calibration": None if classes.calibration is None else classes.calibration.summary(),
+            "calibration_examples": None if classes.prediction_sets is None else classes.prediction_sets.examples,
         }
 
     def description(self) -> Mapping[str, str]:
         found, rule = str(self._listed), self.classes.out_of_scope
         if rule is not None:
             found += f", out of scope where the best has a probability below {rule.threshold:g}"
-        return {**super().description(), "classes": found}
+        lines = {**super().description(), "classes": found}
+        if self.classes.calibration is not None:
+            lines["calibration"] = self.classes.calibration.described()
+        if self.classes.prediction_sets is not None:
+            lines["prediction sets"] = self.classes.prediction_sets.described()
+        return lines
 
     @property
     def _listed(self) -> int:
@@ -169,6 +197,53 @@ def read_labels(bundle: Path, config: ClassesConfig) -> list[str]:
     return labels[:-1]
 
 
+def read_sets(bundle: Path, config: ClassesConfig) -> SetPredictor | None:
+    """Return what prediction sets of a bundle are made by, None where it has none; raises `BundleError`."""
+    section = config.classes.prediction_sets
+    return None if section is None else SetPredictor.read(bundle, section, config.classes.count)
+
+
+class ChoiceOptions(TypedDict, total=False):
+    """Options of a classification in addition to the number of classes."""
+
+    calibration: CalibrationChoice
+    """`none` for the probabilities of the output layer, `fitted` for calibrated ones where the model has a
+    calibration."""
+    coverage: float | None
+    """Return a prediction set with this coverage in place of the most probable classes."""
+    randomized: bool
+    """Whether sets have exactly the coverage on average; they may be empty then."""
+    class_conditional: bool
+    """Whether classes with enough calibration examples have the coverage each."""
+
+
+_DEFAULTS = ChoiceOptions(calibration="fitted", coverage=None, randomized=False, class_conditional=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which classes of an input are returned, and which probabilities of them."""
+
+    top_k: int
+    """The largest number of classes."""
+    calibrated: bool = True
+    """Whether probabilities are calibrated, of a model that has a calibration."""
+    coverage: Coverage | None = None
+    """What makes the classes a prediction set; None for the most probable ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The classes of an input as results have them."""
+
+    labels: tuple[Label, ...]
+    """Most probable first."""
+    out_of_scope: bool | None
+    """Whether the input is likely to be of no class; None for a model that cannot tell."""
+    calibration_examples: int | None = None
+    """Calibration examples of a prediction set."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ranking:
     """The classes of a classifier as results have them."""
@@ -178,40 +253,116 @@ class Ranking:
     unlisted: bool
     """Whether another class follows them, which is never listed."""
     rule: OutOfScope | None
+    calibration: Calibration | None = None
+    sets: SetPredictor | None = None
 
     @classmethod
-    def of(cls, labels: Sequence[str], config: ClassesConfig) -> Self:
+    def of(cls, labels: Sequence[str], config: ClassesConfig, sets: SetPredictor | None = None) -> Self:
         """Return the ranking of a classifier with these listed labels."""
-        return cls(tuple(labels), config.classes.unlisted is not None, config.classes.out_of_scope)
+        classes = config.classes
+        return cls(tuple(labels), classes.unlisted is not None, classes.out_of_scope, classes.calibration, sets)
 
-    def requested(self, top_k: int) -> Array:
-        """Return how many classes to request of the graph for so many listed ones."""
-        return np.array(top_k + self.unlisted)
+    @property
+    def count(self) -> int:
+        """Number of all classes, the unlisted one included."""
+        return len(self.labels) + self.unlisted
 
-    def best(self, log_probabilities: Array, classes: Array, counts: Sequence[int]) -> list[tuple[Label, ...]]:
-        """Return the first `counts` `[B]` listed classes of each row of `[B, k]`, those of probability 0 left out."""
-        return [
-            tuple(
-                Label(self.labels[number], value)
-                for number, value in zip(numbers, values, strict=True)
-                if value != -math.inf and number < len(self.labels)
-            )[:count]
-            for numbers, values, count in zip(classes.tolist(), log_probabilities.tolist(), counts, strict=True)
-        ]
+    def choice(self, top_k: int = 5, **options: Unpack[ChoiceOptions]) -> Choice:
+        """Return what is to be returned of each input; raises `QueryError` where the model cannot return it."""
+        given: ChoiceOptions = {**_DEFAULTS, **options}
+        top_k, coverage, calibration = checked_top_k(top_k, len(self.labels)), given["coverage"], given["calibration"]
+        if calibration not in ("fitted", "none"):
+            raise QueryError(f"calibration must be 'fitted' or 'none', not {calibration!r}")
+        if coverage is not None:
+            return Choice(len(self.labels), coverage=self._coverage(given))
+        if given["randomized"] or given["class_conditional"]:
+            raise QueryError("randomized and class_conditional need a coverage")
+        return Choice(top_k, calibration == "fitted")
 
-    def probabilities(self, log_probabilities: Array, classes: Array) -> Array:
+    def _coverage(self, given: ChoiceOptions) -> Coverage:
+        """Return what makes prediction sets of the chosen coverage."""
+        level = given["coverage"]
+        assert level is not None
+        if not 0 < level < 1:
+            raise QueryError(f"coverage must be between 0 and 1, not {level:g}")
+        if self.sets is None:
+            raise QueryError("this model has no calibration examples, so that no coverage can be chosen")
+        if given["calibration"] == "none":
+            raise QueryError("give either coverage or calibration: none; sets are made by calibrated probabilities")
+        return self.sets.coverage(level, randomized=given["randomized"], class_conditional=given["class_conditional"])
+
+    def requested(self, choices: Sequence[Choice]) -> Array:
+        """Return how many classes to request of the graph for a batch of these choices."""
+        if self.calibration is not None and self.calibration.needs_all_classes:
+            return np.array(self.count)
+        if any(choice.coverage is not None for choice in choices):
+            return np.array(self.count)
+        return np.array(max(choice.top_k for choice in choices) + self.unlisted)
+
+    def best(
+        self,
+        log_probabilities: Array,
+        classes: Array,
+        choices: Sequence[Choice],
+        content: Callable[[int], bytes] = lambda row: b"",
+    ) -> list[Ranked]:
+        """Return the chosen classes of each row of `[B, k]`, those of probability 0 left out.
+
+        `content` returns the bytes that identify the input of a row, which randomized sets are drawn by.
+        """
+        if not choices:
+            return []
+        fitted = (log_probabilities, classes)
+        if self.calibration is not None:
+            fitted = self.calibration.apply(log_probabilities, classes)
+        most = max(choice.top_k for choice in choices) + self.unlisted
+        tables = {
+            calibrated: (values[:, :most].tolist(), numbers[:, :most].tolist())
+            for calibrated, (values, numbers) in {True: fitted, False: (log_probabilities, classes)}.items()
+            if calibrated or not all(choice.calibrated for choice in choices)
+        }
+        found = []
+        for row, choice in enumerate(choices):
+            values, numbers = (table[row] for table in tables[choice.calibrated])
+            if choice.coverage is not None:
+                assert self.sets is not None
+                members = self.sets.members(fitted[0][row], fitted[1][row], choice.coverage, content(row))
+                values, numbers = fitted[0][row][members].tolist(), fitted[1][row][members].tolist()
+            best_values, best_numbers = (table[row] for table in tables[True])
+            outside = self.out_of_scope(self._labels(best_values, best_numbers, 1))
+            examples = None if choice.coverage is None or self.sets is None else self.sets.examples
+            found.append(Ranked(self._labels(values, numbers, choice.top_k), outside, examples))
+        return found
+
+    def _labels(self, values: Sequence[float], numbers: Sequence[int], count: int) -> tuple[Label, ...]:
+        """Return the first `count` listed classes, those of probability 0 left out."""
+        listed = len(self.labels)
+        return tuple(
+            Label(self.labels[number], value)
+            for number, value in zip(numbers[: count + 1], values[: count + 1], strict=True)
+            if value != -math.inf and number < listed
+        )[:count]
+
+    def probabilities(self, log_probabilities: Array, classes: Array, *, calibrated: bool = True) -> Array:
         """Return the probability of each listed class `[C]` from those of the best ones `[k]`; others have 0."""
-        found = np.zeros(len(self.labels) + self.unlisted, np.float32)
-        kept = log_probabilities > -math.inf
-        found[classes[kept]] = np.exp(log_probabilities[kept])
-        return found[: len(self.labels)]
+        if calibrated and self.calibration is not None:
+            values, numbers = self.calibration.apply(log_probabilities[None], classes[None])
+            log_probabilities, classes = values[0], numbers[0]
+        return np.exp(self.in_order(log_probabilities[None], classes[None])[0, : len(self.labels)])
 
-    def ranked(self, probabilities: Array, top_k: int) -> tuple[Label, ...]:
+    def in_order(self, log_probabilities: Array, classes: Array) -> NDArray[np.float64]:
+        """Return the log-probabilities of all classes in the order of their numbers, of those of the best `[B, k]`."""
+        found = np.full((len(classes), self.count), -np.inf)
+        np.put_along_axis(found, classes, log_probabilities.astype(np.float64), 1)
+        return found
+
+    def of_probabilities(self, probabilities: Array, top_k: int) -> Ranked:
         """Return the `top_k` most probable listed classes of `[C]`, those of probability 0 left out."""
         order = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-        return tuple(
+        labels = tuple(
             Label(self.labels[number], math.log(probabilities[number])) for number in order if probabilities[number] > 0
         )
+        return Ranked(labels, self.out_of_scope(labels))
 
     def out_of_scope(self, best: Sequence[Label]) -> bool | None:
         """Return whether an input with these best classes is out of scope; None for a model that cannot tell."""

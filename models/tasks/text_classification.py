@@ -7,7 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
+
+import numpy as np
 
 from models.backend import Array, Backend
 from models.bundle.manifest import AnyManifest, BundleManifest
@@ -19,19 +21,25 @@ from models.operations.classification import (
     ClassifyResult,
     ZeroShotParams,
     ZeroShotResult,
+    most_classes,
 )
 from models.operations.comparison import compare_classes
 from models.operations.operation import AnyOperation, Operation, Output, TokenForm, always
 from models.operations.windows import Aggregation, in_windows
 from models.tasks.labels import (
     CLASSES_OUTPUTS,
+    Choice,
+    ChoiceOptions,
     ClassesConfig,
     Label,
+    Ranked,
     Ranking,
     classes_cells,
     read_labels,
+    read_sets,
 )
-from models.tasks.model import BatchFunction, Model, SinglePart, TopKQuery, Values, checked_top_k
+from models.tasks.model import BatchFunction, Model, SinglePart, Values
+from models.tasks.prediction_sets import SetPredictor
 from models.tasks.registry import register
 from models.tasks.text_encoder import EncoderConfig
 from models.tasks.windowed import WindowsQuery, aggregated, check_windows, results_of
@@ -68,15 +76,22 @@ class Classification:
     """Tokens of the text that `truncate` left out, an estimate for a very long text; None where it was not cut."""
     windows: int | None = None
     """Windows that the text was read in; None without windows."""
+    calibration_examples: int | None = None
+    """Calibration examples of a prediction set; None without coverage."""
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifyQuery(TopKQuery):
+class ClassifyQuery(SinglePart):
     """A checked and tokenized text."""
 
     text: str
     encoded: EncodedText
-    top_k: int
+    choice: Choice
+
+    @property
+    def result_items(self) -> int:
+        """Largest number of classes of the result."""
+        return self.choice.top_k
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -99,6 +114,7 @@ class ClassifyWindow(SinglePart):
 
     encoded: EncodedText
     classes: int
+    choice: Choice
 
     @property
     def length(self) -> int:
@@ -114,7 +130,7 @@ class ClassifyWindow(SinglePart):
 class WindowsClassifyQuery(WindowsQuery[ClassifyWindow]):
     """A checked and tokenized text in windows."""
 
-    top_k: int
+    choice: Choice
 
 
 CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
@@ -127,14 +143,14 @@ CLASSIFY = Operation["Classifier", str, ClassifyParams, Classification](
     repeatable=always,
     record=ClassifyResult,
     compare=compare_classes,
-    result_items=lambda model, params: min(params.top_k, len(model.labels)),
+    result_items=lambda model, params: most_classes(params, len(model.labels)),
     counts_parts=in_windows,
     omits_null=True,
     cells=lambda result: (*classes_cells(result), result.text),
     outputs=CLASSES_OUTPUTS,
     classes="probability",
     tokens=TokenForm["Classifier", ClassifyImageParams, Classification](
-        query=lambda model, ids, params: model.token_query(ids, params.top_k),
+        query=lambda model, ids, params: model.token_query(ids, **params.model_dump()),
         params=ClassifyImageParams,
         outputs=(
             Output(
@@ -221,11 +237,12 @@ class Classifier(Model[ClassifierConfig]):
         tokenizer: EncoderTokenizer,
         labels: Sequence[str],
         backend: Backend,
+        sets: SetPredictor | None = None,
     ) -> None:
         super().__init__(manifest, backend)
         self.labels: tuple[str, ...] = tuple(labels)
         self.number_of: Mapping[str, int] = {label: number for number, label in enumerate(self.labels)}
-        self._ranking = Ranking.of(labels, self.config)
+        self._ranking = Ranking.of(labels, self.config, sets)
         self._entailment = Entailment.of(self.labels) if ZERO_SHOT in self.operations else None
         limits = self.config.limits
         self._texts = EncoderTexts(tokenizer, limits.max_tokens, self.config.vocab_size, self.config.pairs)
@@ -246,7 +263,7 @@ class Classifier(Model[ClassifierConfig]):
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         tokenizer = load_tokenizer(EncoderTokenizer, path, manifest.config)
-        return cls(manifest, tokenizer, read_labels(path, manifest.config), backend)
+        return cls(manifest, tokenizer, read_labels(path, manifest.config), backend, read_sets(path, manifest.config))
 
     def classify(
         self,
@@ -256,16 +273,18 @@ class Classifier(Model[ClassifierConfig]):
         windows: Aggregation | None = None,
         overlap: int | None = None,
         truncate: bool = False,
+        **options: Unpack[ChoiceOptions],
     ) -> list[Classification]:
         """Return the `top_k` most probable classes of each text, all where there are fewer; none of probability 0.
 
         `windows` reads a text that is too long in windows that share `overlap` tokens, by default an eighth, and
         returns the mean or the maximum of the probability of each class in them; maxima may add up to more than 1.
-        `truncate` keeps head and tail of a text that is too long. Raises `QueryError` for `top_k` below 1, for a text
-        of white space alone if the model has no rule for texts out of scope and for parameters that do not fit each
-        other, and its `TextTooLongError`.
+        `truncate` keeps head and tail of a text that is too long. `options` are those of `ChoiceOptions`: a prediction
+        set with a coverage in place of the best classes, and probabilities without calibration. Raises `QueryError` for
+        `top_k` below 1, for a text of white space alone if the model has no rule for texts out of scope, for a coverage
+        that is out of reach and for parameters that do not fit each other, and its `TextTooLongError`.
         """
-        queries = self.queries_of(several(texts), top_k, windows=windows, overlap=overlap, truncate=truncate)
+        queries = self.queries_of(several(texts), top_k, windows=windows, overlap=overlap, truncate=truncate, **options)
         return results_of(self, queries)
 
     def query(self, text: str, top_k: int = 5, *, truncate: bool = False) -> ClassifyQuery:
@@ -281,47 +300,75 @@ class Classifier(Model[ClassifierConfig]):
         overlap: int | None = None,
         truncate: bool = False,
         text_pair: str | None = None,
+        **options: Unpack[ChoiceOptions],
     ) -> Sequence[ClassifyQuery | WindowsClassifyQuery]:
         """Check and tokenize texts, in windows where these are chosen; see `classify`."""
         check_windows(windows, overlap, truncate=truncate, text_pair=text_pair)
         if windows is None:
-            return self.queries(texts, top_k, truncate=truncate, text_pair=text_pair)
+            return self.queries(texts, top_k, truncate=truncate, text_pair=text_pair, **options)
         self._check_blank(texts)
-        top_k, classes = checked_top_k(top_k, len(self.labels)), len(self.labels)
+        choice, classes = self._ranking.choice(top_k, **options), len(self.labels)
+        if choice.coverage is not None:
+            raise QueryError("a coverage is for texts that are read as a whole, as calibration examples were")
         return [
-            WindowsClassifyQuery(text, tuple(ClassifyWindow(each, classes) for each in some), windows, top_k)
+            WindowsClassifyQuery(text, tuple(ClassifyWindow(each, classes, choice) for each in some), windows, choice)
             for text, some in zip(texts, self._texts.windowed(texts, overlap), strict=True)
         ]
 
     def queries(
-        self, texts: Sequence[str], top_k: int = 5, *, truncate: bool = False, text_pair: str | None = None
+        self,
+        texts: Sequence[str],
+        top_k: int = 5,
+        *,
+        truncate: bool = False,
+        text_pair: str | None = None,
+        **options: Unpack[ChoiceOptions],
     ) -> list[ClassifyQuery]:
         """Check and tokenize texts, each with `text_pair` as its second text where there is one; see `classify`."""
         if text_pair is not None:
-            return self.pair_queries([(text, text_pair) for text in texts], top_k, truncate=truncate)
+            return self.pair_queries([(text, text_pair) for text in texts], top_k, truncate=truncate, **options)
         self._check_blank(texts)
-        return self._queries(texts, self._texts.single(texts, truncate=truncate), top_k)
+        return self._queries(
+            texts, self._texts.single(texts, truncate=truncate), self._ranking.choice(top_k, **options)
+        )
 
     def _check_blank(self, texts: Sequence[str]) -> None:
         if self._ranking.rule is None and not all(map(str.strip, texts)):
             raise QueryError("the text is empty, and this model has no rule for texts out of scope")
 
     def pair_queries(
-        self, pairs: Sequence[tuple[str, str]], top_k: int = 5, *, truncate: bool = False
+        self,
+        pairs: Sequence[tuple[str, str]],
+        top_k: int = 5,
+        *,
+        truncate: bool = False,
+        **options: Unpack[ChoiceOptions],
     ) -> list[ClassifyQuery]:
         """Check and tokenize pairs of texts, such as premise and hypothesis; results have the first text.
 
         Raises `QueryError` for a model of single texts.
         """
-        return self._queries([text for text, _ in pairs], self._texts.paired(pairs, truncate=truncate), top_k)
+        choice = self._ranking.choice(top_k, **options)
+        return self._queries([text for text, _ in pairs], self._texts.paired(pairs, truncate=truncate), choice)
 
-    def _queries(self, texts: Sequence[str], encoded: Sequence[EncodedText], top_k: int) -> list[ClassifyQuery]:
-        top_k = checked_top_k(top_k, len(self.labels))
-        return [ClassifyQuery(text, each, top_k) for text, each in zip(texts, encoded, strict=True)]
+    @staticmethod
+    def _queries(texts: Sequence[str], encoded: Sequence[EncodedText], choice: Choice) -> list[ClassifyQuery]:
+        return [ClassifyQuery(text, each, choice) for text, each in zip(texts, encoded, strict=True)]
 
-    def token_query(self, ids: Sequence[int], top_k: int = 5) -> ClassifyQuery:
+    def token_query(self, ids: Sequence[int], top_k: int = 5, **options: Unpack[ChoiceOptions]) -> ClassifyQuery:
         """Check a text that is given as token ids, `[CLS]` and `[SEP]` included; see `classify`."""
-        return ClassifyQuery("", self._texts.given(ids), checked_top_k(top_k, len(self.labels)))
+        return ClassifyQuery("", self._texts.given(ids), self._ranking.choice(top_k, **options))
+
+    def log_probabilities(self, texts: Sequence[str]) -> Array:
+        """Return the log-probabilities `[N, C]` of all classes, the unlisted one included, as the output layer gives
+        them, without calibration; texts that are too long are cut."""
+        on_cpu = self.backend.device == "cpu"
+        encoded = self._texts.single(texts, truncate=True)
+        return np.stack(computed_by_length(encoded, lambda each: len(each.tokens), self._every_class, on_cpu=on_cpu))
+
+    def _every_class(self, encoded: Sequence[EncodedText]) -> list[Array]:
+        inputs = {**encoder_inputs(encoded, self.config.pairs), "k": np.array(self._ranking.count)}
+        return list(self._ranking.in_order(*self.backend.run("classify", inputs, ["log_probabilities", "classes"])))
 
     def zero_shot(
         self,
@@ -377,7 +424,7 @@ class Classifier(Model[ClassifierConfig]):
         return {"classify": self.run}
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> list[ClassifyQuery]:
-        return [ClassifyQuery("", self._texts.sample(length), min(5, len(self.labels)))] * count
+        return [ClassifyQuery("", self._texts.sample(length), Choice(min(5, len(self.labels))))] * count
 
     def self_test(self) -> None:
         self.classify(["a"], 1, truncate=True)
@@ -390,21 +437,29 @@ class Classifier(Model[ClassifierConfig]):
 
     def _run(self, queries: Sequence[ClassifyQuery | HypothesisPart | ClassifyWindow]) -> list[Classification | Array]:
         inputs = encoder_inputs([query.encoded for query in queries], self.config.pairs)
-        counts = [query.top_k if isinstance(query, ClassifyQuery) else len(self.labels) for query in queries]
+        choices = [Choice(len(self.labels)) if isinstance(query, HypothesisPart) else query.choice for query in queries]
         outputs = ["log_probabilities", "classes"]
         if any(isinstance(query, HypothesisPart) for query in queries):
             outputs.append(NORMALIZERS)
         values, classes, *normalizers = self.backend.run(
-            "classify", {**inputs, "k": self._ranking.requested(max(counts))}, outputs
+            "classify", {**inputs, "k": self._ranking.requested(choices)}, outputs
         )
         ranked = [row for row, query in enumerate(queries) if isinstance(query, ClassifyQuery)]
-        best = iter(self._ranking.best(values[ranked], classes[ranked], [counts[row] for row in ranked]))
+        best = iter(
+            self._ranking.best(
+                values[ranked],
+                classes[ranked],
+                [choices[row] for row in ranked],
+                lambda place: np.array(queries[ranked[place]].encoded.tokens).tobytes(),
+            )
+        )
         found: list[Classification | Array] = []
         for row, query in enumerate(queries):
             if isinstance(query, ClassifyQuery):
                 found.append(self._result(query.text, next(best), query.truncated))
             elif isinstance(query, ClassifyWindow):
-                found.append(self._ranking.probabilities(values[row], classes[row]))
+                calibrated = query.choice.calibrated
+                found.append(self._ranking.probabilities(values[row], classes[row], calibrated=calibrated))
             else:
                 found.append(values[row][classes[row].argsort()] + normalizers[0][row])
         return found
@@ -412,17 +467,16 @@ class Classifier(Model[ClassifierConfig]):
     def result(self, query: Any, outputs: Values) -> Any:
         """Return the one output, the labels of a text from the scores of their hypotheses, or those of its windows."""
         if isinstance(query, WindowsClassifyQuery):
-            labels = self._ranking.ranked(aggregated(outputs, query.aggregation), query.top_k)
-            return self._result(query.text, labels, windows=len(outputs))
+            ranked = self._ranking.of_probabilities(aggregated(outputs, query.aggregation), query.choice.top_k)
+            return self._result(query.text, ranked, windows=len(outputs))
         if not isinstance(query, ZeroShotQuery):
             return outputs[0]
         assert self._entailment is not None
         return query.result(outputs, self._entailment)
 
-    def _result(
-        self, text: str, labels: tuple[Label, ...], truncated: int | None = None, windows: int | None = None
-    ) -> Classification:
-        outside = self._ranking.out_of_scope(labels)
+    @staticmethod
+    def _result(text: str, ranked: Ranked, truncated: int | None = None, windows: int | None = None) -> Classification:
+        outside = ranked.out_of_scope
         if outside is not None:
             outside = outside or not text.strip()
-        return Classification(text, labels, outside, truncated, windows)
+        return Classification(text, ranked.labels, outside, truncated, windows, ranked.calibration_examples)

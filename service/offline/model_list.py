@@ -125,5 +125,6 @@ def print_bundle(path: Path) -> int:
     for kind, file in for_devices:
         _print_line(f"graph for {kind} {file}")
     for quality in manifest.quality:
-        _print_line(f"{quality.metric:<14} {quality.value:.2f} on {quality.dataset}, {quality.split}")
+        digits = 4 if abs(quality.value) < 1 else 2
+        _print_line(f"{quality.metric:<14} {quality.value:.{digits}f} on {quality.dataset}, {quality.split}")
     return 0

@@ -34,6 +34,7 @@ __all__ = [
     "add_device_graphs",
     "check_target",
     "place",
+    "save_manifest",
 ]
 
 _CARD = "MODEL_CARD.md"
@@ -180,7 +181,7 @@ class Draft:
             "quantization": self.quantization,
             "files": {file.name: sha256_of(file) for file in files},
         }
-        return _save_manifest(self.directory, content)
+        return save_manifest(self.directory, content)
 
     def _contract(self, name: str, contract: Graph) -> dict[str, object]:
         devices = {"cuda": cuda_file(name)} if (self.directory / cuda_file(name)).is_file() else {}
@@ -236,7 +237,8 @@ class BundleWriter(Generic[Int8T]):
         return draft.save_manifest(), differences
 
 
-def _save_manifest(directory: Path, content: Mapping[str, object]) -> Manifest:
+def save_manifest(directory: Path, content: Mapping[str, object]) -> Manifest:
+    """Write the manifest of a directory, and return it; raises `ValidationError` for one that is wrong."""
     manifest = parse_manifest(content)
     (directory / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return manifest
@@ -297,7 +299,7 @@ def add_device_graphs(bundle: Path, *, float16: bool = False) -> list[str]:
             card.write_text(text, encoding="utf-8")
             content["files"][_CARD] = sha256_of(card)
         content["files"] = dict(sorted(content["files"].items()))
-        changed = _save_manifest(directory, content)
+        changed = save_manifest(directory, content)
         OnnxBackend(directory, changed, graphs="cuda")  # raises where a graph does not load
         place(directory, bundle)
     return [cuda_file(name) for name in derived]

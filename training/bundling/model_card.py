@@ -1,5 +1,6 @@
 """MODEL_CARD.md of a bundle, written from its manifest and sentences of its task or architecture."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -7,7 +8,18 @@ import yaml
 
 from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer, SplitData, Training
 
-__all__ = ["Card", "imported_card", "model_card", "training_sentence", "with_device_line"]
+__all__ = [
+    "CALIBRATION",
+    "Card",
+    "imported_card",
+    "model_card",
+    "training_sentence",
+    "with_calibration",
+    "with_device_line",
+]
+
+CALIBRATION = "Calibration"
+"""The heading about calibrated probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +42,8 @@ class Card:
     """The values of reference models for each metric, None for the value that is given; the first metric if empty."""
     digits: int = 2
     """Decimals of metrics."""
+    calibration: str = ""
+    """Paragraph and table about calibrated probabilities; none where it is empty."""
 
 
 def model_card(
@@ -51,6 +65,7 @@ def model_card(
         "Data": "\n".join(_source(source) for source in provenance.data) + _splits(provenance.splits),
         "Quality": f"{card.quality}\n\n{_table(manifest, card, references)}\n\n"
         f"Exported graphs against the trained module, largest difference of any output, float32: {largest}.",
+        **_calibration(card),
         "Limits": card.limits,
         "Recipe": f"Exported on {provenance.date} after {provenance.training_seconds:.0f} s of training; code "
         f"{provenance.git_revision}.{_trained(provenance.training)}\n\n"
@@ -79,6 +94,7 @@ def imported_card(manifest: Manifest, card: Card, texts: int, compared: str, *, 
         f"in a batch:{' equal tokens,' if tokens else ''}\n"
         f"largest difference of {compared}, float32: {source.largest_difference:.1e}.",
         "Quality": f"The import measures no quality: see the model card of the source.{_agreement(manifest)}",
+        **_calibration(card),
         "Limits": card.limits,
         "Source files": f"| file | sha256 |\n| --- | --- |\n{files}",
     }
@@ -88,6 +104,26 @@ def imported_card(manifest: Manifest, card: Card, texts: int, compared: str, *, 
     lossy = manifest.quantization
     weights = "float32" if lossy is None else f"int8 ({lossy.metric} {lossy.value:.4f})"
     return _card(manifest, card, origin, weights, sections)
+
+
+def with_calibration(text: str, manifest: Manifest, section: str, columns: Mapping[str, str]) -> str:
+    """Return a model card with another section about calibration, and with the quality of a changed manifest.
+
+    `columns` are those of the table of quality; rows of reference models stay where they have as many.
+    """
+    text = re.sub(rf"## {CALIBRATION}\n\n.*?(?=\n## )", "", text, flags=re.DOTALL).replace("\n\n\n## ", "\n\n## ")
+    text = text.replace("\n## Limits\n", f"\n## {CALIBRATION}\n\n{section}\n\n## Limits\n", 1)
+    old = re.search(r"(?m)^\| model \| data \| split \|.*\n(?:\|.*\n)+", text)
+    if old is None or manifest.provenance.source is not None:
+        return text
+    rows = _table(manifest, Card(network="", outputs="", limits="", columns=columns, digits=4), {}).split("\n")
+    width = rows[0].count("|")
+    rows += [line for line in old[0].splitlines()[2:] if line[:14] != "| this model |" and line.count("|") == width]
+    return text[: old.start()] + "\n".join(rows) + "\n" + text[old.end() :]
+
+
+def _calibration(card: Card) -> dict[str, str]:
+    return {CALIBRATION: card.calibration} if card.calibration else {}
 
 
 def _card(manifest: Manifest, card: Card, origin: str, weights: str, sections: Mapping[str, str]) -> str:
@@ -198,8 +234,9 @@ def _kernel(name: str, hyperparameters: Mapping[str, float]) -> str:
 def _agreement(manifest: Manifest) -> str:
     if manifest.quantization is None:
         return ""
-    lines = "\n".join(f"* {each.metric}: {each.value:.4f}" for each in manifest.quality)
     dataset = manifest.quantization.dataset
+    compared = (each for each in manifest.quality if each.dataset == dataset)
+    lines = "\n".join(f"* {each.metric}: {each.value:.4f}" for each in compared)
     return f" Agreement of int8 with float32 on {dataset}, not those\nthat activations were observed on:\n\n{lines}"
 
 

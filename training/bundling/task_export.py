@@ -39,6 +39,8 @@ class TaskExport(abc.ABC):
     point: ClassVar[float] = 1.0
     """Size of a point of the first metric: 0.01 for a fraction."""
     graphs: Mapping[str, ExportGraph]
+    calibration_files: Mapping[str, bytes] = {}
+    """Files of the bundle that `calibrated` computed, by name."""
 
     @abc.abstractmethod
     def __init__(self, task: Any) -> None:
@@ -61,7 +63,10 @@ class TaskExport(abc.ABC):
         raise NotImplementedError
 
     def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
-        """Return the fields of the section that are chosen on the validation split, by the finished bundle."""
+        """Return the fields of the section that are chosen on the validation split, by the finished bundle.
+
+        May set `calibration_files`.
+        """
         del model, data_dir
         return {}
 

@@ -13,6 +13,7 @@ from models.errors import ModelError
 from models.store import load_bundle
 from training.bundling.verify import ExportError
 from training.cli.analyses import analyze
+from training.cli.calibrating import calibrate
 from training.cli.choice import Choice
 from training.cli.importing import import_model
 from training.cli.new import check, new, warn_of_data
@@ -45,6 +46,7 @@ app.command(name="import")(import_model)
 app.command(table)
 app.command(new)
 app.command(check)
+app.command(calibrate)
 app.command(sign)
 
 

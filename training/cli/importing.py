@@ -50,7 +50,8 @@ def import_model(
         licence: Licence of the model, where its README.md does not state one; "unstated" if it is not known.
         description: Line that describes the model.
         texts: File of sample texts, one a line, such as the model will get: they are compared with the original, and
-            set the ranges of int8. Some texts are built in.
+            set the ranges of int8. Some texts are built in. Of a file .tsv, with a label, a tab and a text on each
+            line, classifiers get calibrated probabilities and prediction sets.
         max_tokens: Longest text in tokens; by default the longest that the model can read, 2,048 at most.
         languages: Source and target language of a translation model, such as de-en; of a model with several, the
             defaults.

@@ -6,6 +6,7 @@ Shapes: `B` texts, `T` tokens, `C` classes, `k` classes asked for.
 import abc
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,6 +18,7 @@ from models.tasks.text_classification import Classification, Classifier
 from models.tasks.zero_shot import Entailment, HypothesisPart
 from models.text.encoding import EncodedText, Pairs, TokenPair
 from models.text.tokenization import EncoderTokenizer
+from training.bundling.bundle import Draft
 from training.bundling.model_card import Card
 from training.bundling.verify import absolute_difference
 from training.importing.encoder import calibration_batches, encoder_tensors, quantized
@@ -24,6 +26,8 @@ from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer
 from training.importing.samples import sample_pairs
 from training.importing.tokenizers import TOKENIZER
+from training.tasks.calibrated_classes import CalibratedClasses, calibration_section
+from training.tasks.class_calibration import ValidationExamples
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, classify_contract
 
@@ -45,6 +49,8 @@ class ClassifierImporter(Importer):
     max_tokens: int
     pairs: Pairs | None = None
     """How the model reads two texts; None where it reads single ones."""
+    _calibration = ""
+    """The part of the model card about calibrated probabilities."""
 
     @property
     def contract(self) -> Graph:
@@ -127,6 +133,27 @@ class ClassifierImporter(Importer):
             difference=float(np.abs(one - other).max()),
         )
 
+    def measure(self, draft: Draft) -> None:
+        super().measure(draft)
+        samples = self.options.samples
+        if not samples.labels:
+            return
+        model: Classifier = draft.load()
+        try:
+            examples = ValidationExamples.labelled(model, samples.texts, samples.labels, several=self.independent)
+        except ValueError as error:
+            raise ImportRefused(f"{samples.name}: {error}") from error
+        draft.report(f"calibrating on {len(examples)} texts")
+        found = CalibratedClasses.of(examples, len(self.labels))
+        draft.section["classes"] = found.section(model.config.classes)
+        for name, content in found.files.items():
+            (draft.directory / name).write_bytes(content)
+        draft.quality += found.held_out_quality(samples.name)
+
+    def model_card(self, manifest: Any) -> str:
+        self._calibration = calibration_section(manifest)
+        return super().model_card(manifest)
+
     def card(self) -> Card:
         kind = "independent, each with a sigmoid; predicted are the best and those of probability 0.5 and more"
         return Card(
@@ -135,6 +162,7 @@ class ClassifierImporter(Importer):
             f"* Vocabulary: {self.tokenizer.vocab_size} tokens",
             limits=f"Each text may have up to {self.max_tokens} tokens. It knows no class but its own. It repeats the "
             "biases of its\ntraining data.",
+            calibration=self._calibration,
         )
 
     @abc.abstractmethod

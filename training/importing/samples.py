@@ -38,6 +38,8 @@ class Samples:
 
     texts: tuple[str, ...]
     name: str
+    labels: tuple[str, ...] = ()
+    """The label of each text, of a file that has them."""
 
     def compared(self) -> tuple[str, ...]:
         """Return the texts to compare with the reference."""
@@ -56,7 +58,10 @@ BUILT_IN_SAMPLES = Samples(BUILT_IN, "")
 
 
 def read_samples(path: Path | None) -> Samples:
-    """Return the texts of a file, one a line, or those built in; raises `ImportRefused` for fewer than two."""
+    """Return the texts of a file, one a line, or those built in; raises `ImportRefused` for fewer than two.
+
+    Lines of a file `.tsv` have a label, a tab and a text each.
+    """
     if path is None:
         return BUILT_IN_SAMPLES
     try:
@@ -66,7 +71,12 @@ def read_samples(path: Path | None) -> Samples:
     texts = tuple(line for line in lines if line.strip())
     if len(texts) < 2:
         raise ImportRefused(f"{path} must have two texts or more, one a line")
-    return Samples(texts, path.name)
+    if path.suffix != ".tsv":
+        return Samples(texts, path.name)
+    labels, tabs, after = zip(*(line.partition("\t") for line in texts), strict=True)
+    if not all(tabs) or not all(text.strip() for text in after):
+        raise ImportRefused(f"{path} must have a label, a tab and a text on each line")
+    return Samples(after, path.name, labels)
 
 
 def sample_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:

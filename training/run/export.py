@@ -164,6 +164,8 @@ class TrainedModel(BundleSource[Int8Comparison]):
         if int8:
             verify_device_graphs(draft.directory, draft.save_manifest(), self._special.largest_difference)
         draft.section |= self._special.calibrated(draft.load(), self._trained.data_dir)
+        for name, content in self._special.calibration_files.items():
+            (draft.directory / name).write_bytes(content)
         dev, test = self._measured(draft, "dev"), self._measured(draft, "test")
         if int8:
             value = self._float32[0]["value"]

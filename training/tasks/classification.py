@@ -16,6 +16,7 @@ from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1
+from training.tasks.class_calibration import ValidationExamples
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
@@ -184,6 +185,21 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         batches = self.batches_of(split, training=False)
         rows = evaluate_examples(self.model, batches, lambda batch: self.vectors(batch).float().cpu())
         return torch.stack(rows).numpy()
+
+    @classmethod
+    def calibration_examples(cls, model: Any, recipe: Any, data_dir: Path) -> ValidationExamples | None:
+        """Return the validation split of a recipe with the log-probabilities of a loaded bundle.
+
+        None where the calibration has nothing to be fitted on, as of tasks that do not define it.
+        """
+        del model, recipe, data_dir
+        return None
+
+    @classmethod
+    def outside_examples(cls, model: Any, recipe: Any, data_dir: Path) -> NDArray[np.float64] | None:
+        """Return the log-probabilities `[M, C]` of validation examples of no class; None where there are none."""
+        del model, recipe, data_dir
+        return None
 
     def metrics(
         self, split: str, probabilities: NDArray[np.float64], labels: list[tuple[int, ...]], threshold: float | None

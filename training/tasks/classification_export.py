@@ -3,8 +3,9 @@
 Shapes: `B` examples, `C` classes, `N` examples of a split.
 """
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from training.bundling.graphs import ExportGraph, Tensors, contract
 from training.bundling.model_card import Card
 from training.bundling.task_export import TaskExport
 from training.bundling.verify import ExportError, both_outputs
+from training.tasks.calibrated_classes import CalibratedClasses, calibration_section, quality_columns
 from training.tasks.classification import ClassifierRecipe
 
 __all__ = ["LABELS", "ClassifierExport", "classify_contract", "largest_difference"]
@@ -35,6 +37,8 @@ class ClassifierExport(TaskExport):
     inputs: ClassVar[str]
     """The noun for an input, such as `text`."""
     labels: Sequence[str]
+    task: Any
+    """The `ClassificationTask`."""
 
     def add_graph(self, module: nn.Module, inputs: Tensors, examples: Sequence[Tensor]) -> None:
         """Set `graphs` to the graph of a module that reads `inputs` and k."""
@@ -44,6 +48,15 @@ class ClassifierExport(TaskExport):
     def worst(self, backend: Backend, examples: Sequence[Sequence[Tensor]]) -> float:
         """Return the largest difference of probabilities over examples of inputs and all classes."""
         return largest_difference(backend, self.graphs["classify"], examples, len(self.labels))
+
+    def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
+        recipe = self.task.recipe
+        examples = self.task.calibration_examples(model, recipe, data_dir)
+        if examples is None:
+            return {}
+        found = CalibratedClasses.of(examples, len(model.labels))
+        self.calibration_files = found.files
+        return {"classes": found.section(model.config.classes, self.task.outside_examples(model, recipe, data_dir))}
 
     @staticmethod
     def check(recipe: ClassifierRecipe) -> None:
@@ -76,7 +89,9 @@ class ClassifierExport(TaskExport):
             outputs=f"Classes: {classes.count}, in `{classes.file}`{unlisted}{outputs}",
             limits=f"Each {what} may have up to {limit}. {limits} It repeats the biases of what it was trained on.",
             quality=quality,
+            columns=quality_columns(manifest),
             digits=4,
+            calibration=calibration_section(manifest),
         )
 
 

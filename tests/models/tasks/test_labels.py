@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from models import BundleError, QueryError
-from models.tasks.labels import Classes, ClassesConfig, Label, OutOfScope, Ranking, read_labels
+from models.tasks.labels import Choice, Classes, ClassesConfig, Label, OutOfScope, Ranking, read_labels
 from models.tasks.model import checked_top_k
 
 RULE = OutOfScope(threshold=0.5, detected=0.9, rejected=0.1)
@@ -21,18 +21,18 @@ def config(**fields):
 
 
 def test_classes_of_probability_0_are_left_out():
-    first, second = Ranking(("a", "b", "c"), False, None).best(VALUES, CLASSES, [1, 3])
-    assert first == (Label("c", math.log(0.75)),)
-    assert [each.label for each in second] == ["b"]
-    assert first[0].probability == pytest.approx(0.75)
+    first, second = Ranking(("a", "b", "c"), False, None).best(VALUES, CLASSES, [Choice(1), Choice(3)])
+    assert first.labels == (Label("c", math.log(0.75)),)
+    assert [each.label for each in second.labels] == ["b"]
+    assert first.labels[0].probability == pytest.approx(0.75)
 
 
 def test_the_unlisted_class_takes_no_place():
     ranking = Ranking(("a", "b"), True, RULE)
-    assert ranking.requested(1) == 2
-    first, second = ranking.best(VALUES, CLASSES, [1, 1])
-    assert first == (Label("a", math.log(0.25)),)
-    assert [each.label for each in second] == ["b"]
+    assert ranking.requested([Choice(1)]) == 2
+    first, second = ranking.best(VALUES, CLASSES, [Choice(1), Choice(1)])
+    assert first.labels == (Label("a", math.log(0.25)),)
+    assert [each.label for each in second.labels] == ["b"]
 
 
 def test_an_input_whose_best_class_is_improbable_is_out_of_scope():

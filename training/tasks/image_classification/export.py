@@ -44,6 +44,7 @@ class ImageClassificationExport(ClassifierExport):
     """Export of an image classifier."""
 
     inputs = "image"
+    task: ImageClassificationTask
     quantization = None
 
     def __init__(self, task: ImageClassificationTask) -> None:

@@ -23,8 +23,10 @@ from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels
+from training.tasks.calibrated_classes import BundleProbabilities
+from training.tasks.class_calibration import ValidationExamples
 from training.tasks.classification import ClassificationTask, label_file, read_labels
-from training.tasks.classification_quality import measure_single, probability_table
+from training.tasks.classification_quality import measure
 from training.tasks.image_classification.own_recipe import plan_image_classifier
 from training.tasks.image_classification.reading import image_source, read_images
 from training.tasks.image_classification.settings import ImageClassificationRecipe, ImageEncoderSettings
@@ -142,14 +144,25 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         return self.model(batch.images.to(self.device))
 
     @classmethod
+    def calibration_examples(
+        cls, model: ServedImageClassifier, recipe: ImageClassificationRecipe, data_dir: Path
+    ) -> ValidationExamples | None:
+        images, labels = read_images(recipe.data, "dev", data_dir, model.labels, recipe.export.max_pixels)
+        if not len(labels):
+            return None
+        table = model.log_probabilities([_png(image) for image in images])
+        return ValidationExamples.of(table, [(label,) for label in labels.tolist()], several=False)
+
+    @classmethod
     def measure_bundle(
         cls, model: ServedImageClassifier, recipe: ImageClassificationRecipe, split: str, data_dir: Path
     ) -> dict[str, float]:
         """Return the metrics of a loaded bundle, by the same code that serves it."""
         images, labels = read_images(recipe.data, split, data_dir, model.labels, recipe.export.max_pixels)
-        found = model.classify([_png(image) for image in images], len(model.labels))
-        table = probability_table(model.labels, [result.labels for result in found])
-        return measure_single(table, labels.tolist()).named()
+        table = model.log_probabilities([_png(image) for image in images])
+        given = [(label,) for label in labels.tolist()]
+        classes = BundleProbabilities(model.config.classes, table, len(model.labels))
+        return measure(classes.listed, given, several=False, threshold=None).named() | classes.metrics(given)
 
 
 def _encoder(network: ImageEncoderSettings) -> ImageEncoder:

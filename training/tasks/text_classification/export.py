@@ -4,7 +4,6 @@ Shapes: `B` texts, `T` tokens, `C` classes, `d` hidden size.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from models.backend import Backend
 from models.bundle.manifest import BundleManifest
-from models.tasks.text_classification import Classifier, ClassifierConfig
+from models.tasks.text_classification import ClassifierConfig
 from models.tasks.text_encoder import BertNetwork
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.graphs import random_sequences
@@ -23,10 +22,10 @@ from training.bundling.task_export import TOKENIZER, vocabulary_section
 from training.networks.text_classifier import TextClassifier, pooled
 from training.tasks.classification import label_file
 from training.tasks.classification_export import LABELS, ClassifierExport
-from training.tasks.classification_quality import OUT_OF_SCOPE, scope_threshold
+from training.tasks.classification_quality import OUT_OF_SCOPE
 from training.tasks.encoder_graph import EncoderGraph, encoder_name, encoder_section, quantized_on_texts
-from training.tasks.text_classification.reading import out_of_scope_texts, read_labelled
-from training.tasks.text_classification.task import TextClassificationTask, bundle_probabilities
+from training.tasks.text_classification.reading import read_labelled
+from training.tasks.text_classification.task import TextClassificationTask
 
 __all__ = ["ClassifyTextGraph", "TextClassificationExport"]
 
@@ -52,6 +51,7 @@ class TextClassificationExport(ClassifierExport):
     """Export of a text classifier."""
 
     inputs = "text"
+    task: TextClassificationTask
 
     def __init__(self, task: TextClassificationTask) -> None:
         self.check(task.recipe)
@@ -94,17 +94,6 @@ class TextClassificationExport(ClassifierExport):
         task, data = self.task, self.task.recipe.data
         texts = [each.text for each in read_labelled(data, "train", task.data_dir)]
         return quantized_on_texts(models, "classify", texts, task.tokenizer, data.max_tokens, {"k": np.array(1)})
-
-    def calibrated(self, model: Classifier, data_dir: Path) -> Mapping[str, object]:
-        data = self.task.recipe.data
-        outside = [] if data.multi_label else out_of_scope_texts(data, "dev", data_dir)
-        if not outside:
-            return {}
-        labelled = read_labelled(data, "dev", data_dir)
-        texts = [each.text for each in labelled if set(each.labels) <= set(model.labels)]
-        point = scope_threshold(bundle_probabilities(model, texts), bundle_probabilities(model, outside))
-        classes = model.config.classes.model_dump()
-        return {"classes": {**classes, "out_of_scope": asdict(point)}}
 
     @classmethod
     def card(cls, manifest: BundleManifest[ClassifierConfig]) -> Card:

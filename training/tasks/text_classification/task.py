@@ -25,6 +25,8 @@ from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels, linear_classifier, micro_f1
+from training.tasks.calibrated_classes import BundleProbabilities
+from training.tasks.class_calibration import ValidationExamples
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import (
     OUT_OF_SCOPE,
@@ -234,8 +236,10 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         """Return the metrics of a loaded bundle, by the same code that serves it."""
         texts = read_labelled(recipe.data, split, data_dir)
         labels = label_ids(texts, model.labels, unseen=recipe.data.limited)
-        inside = bundle_probabilities(model, [each.text for each in texts])
         outside = bundle_probabilities(model, out_of_scope_texts(recipe.data, split, data_dir))
+        table = model.log_probabilities([each.text for each in texts])
+        classes = BundleProbabilities(model.config.classes, table, len(model.labels))
+        inside = classes.listed
         found = measured(
             inside,
             labels,
@@ -249,7 +253,25 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             known = [max(classes) < len(model.labels) for classes in labels]
             point = scope_threshold(inside[known], outside, rule.threshold)
             found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
-        return found
+        return found | classes.metrics(labels)
+
+    @classmethod
+    def calibration_examples(
+        cls, model: Classifier, recipe: ClassificationRecipe, data_dir: Path
+    ) -> ValidationExamples | None:
+        data, known = recipe.data, set(model.labels)
+        labelled = [each for each in read_labelled(data, "dev", data_dir) if set(each.labels) <= known]
+        if not labelled:
+            return None
+        table = model.log_probabilities([each.text for each in labelled])
+        return ValidationExamples.of(table, label_ids(labelled, model.labels), several=data.multi_label)
+
+    @classmethod
+    def outside_examples(
+        cls, model: Classifier, recipe: ClassificationRecipe, data_dir: Path
+    ) -> NDArray[np.float64] | None:
+        texts = [] if recipe.data.multi_label else out_of_scope_texts(recipe.data, "dev", data_dir)
+        return model.log_probabilities(texts) if texts else None
 
     @classmethod
     def bundle_examples(

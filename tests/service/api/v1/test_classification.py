@@ -4,6 +4,7 @@ import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
@@ -120,3 +121,36 @@ def test_the_model_is_listed_with_its_quality(client):
 def test_batches_are_counted(client):
     results(classify(client, text=["walk", "hum"]))
     assert 'softserve_batch_items_count{model="errands",version="1"}' in client.get("/metrics").text
+
+
+# ---- calibration and prediction sets -------------------------------------------------------------
+
+
+def test_a_coverage_returns_a_prediction_set(client, library):
+    (answer,) = results(classify(client, text="walk", coverage=0.8))
+    (expected,) = library.classify(["walk"], coverage=0.8)
+    assert [each["label"] for each in answer["labels"]] == [each.label for each in expected.labels]
+    assert answer["calibration_examples"] == library.config.classes.prediction_sets.examples
+    assert "calibration_examples" not in results(classify(client, text="walk"))[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"coverage": 0.9999}, "needs 9999 calibration examples"),
+        ({"coverage": 0.8, "calibration": "none"}, "either coverage or calibration"),
+        ({"randomized": True}, "need a coverage"),
+    ],
+)
+def test_a_coverage_that_is_out_of_reach_is_refused(client, fields, said):
+    answer = classify(client, text="walk", **fields)
+    assert answer.status_code == 422
+    assert said in answer.text
+
+
+def test_raw_probabilities_are_those_of_the_output_layer(client, library):
+    (answer,) = results(classify(client, text="walk", top_k=7, calibration="none"))
+    rows = np.exp(library.log_probabilities(["walk"])[0, :7])
+    assert {each["label"]: each["probability"] for each in answer["labels"]} == pytest.approx(
+        {label: value for label, value in zip(library.labels, rows, strict=True) if value > 0}
+    )

@@ -1,0 +1,66 @@
+"""Tests of `softserve-train calibrate`."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from models import Classifier, QueryError
+from models.reading import validate
+from models.store import load_bundle
+from training.bundling.bundle import WrittenBundle
+from training.cli.calibrating import calibrate_bundle
+
+
+@pytest.fixture
+def bundle(errands_export: WrittenBundle, tmp_path: Path) -> Path:
+    copy = tmp_path / errands_export.path.parent.name / errands_export.path.name
+    shutil.copytree(errands_export.path, copy)
+    return copy
+
+
+@pytest.fixture
+def labelled(errands_export: WrittenBundle, tmp_path: Path) -> Path:
+    labels = (errands_export.path / "labels.txt").read_text(encoding="utf-8").split()[:-1]
+    file = tmp_path / "labelled.tsv"
+    file.write_text("".join(f"{label}\ttext {number}\n" for number in range(12) for label in labels))
+    return file
+
+
+def test_a_bundle_is_calibrated_on_its_validation_split(bundle: Path, tiny_data_dir: Path) -> None:
+    before = load_bundle(bundle).manifest
+    weights = {name: checksum for name, checksum in before.files.items() if name.endswith((".onnx", ".pt"))}
+    changed = calibrate_bundle(bundle, tiny_data_dir)
+    assert validate(bundle) == []
+    assert weights.items() <= changed.files.items()
+    assert changed.config.classes == before.config.classes, "as the export did"
+    assert changed.quality == before.quality
+    card = (bundle / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert card.count("## Calibration\n") == 1
+    assert card.count("## Limits\n") == card.count("## Quality\n") == 1
+
+
+def test_a_bundle_answers_with_prediction_sets(bundle: Path, tiny_data_dir: Path) -> None:
+    calibrate_bundle(bundle, tiny_data_dir)
+    model = load_bundle(bundle)
+    assert isinstance(model, Classifier)
+    examples = model.config.classes.prediction_sets.examples
+    (found,) = model.classify(["walk"], coverage=0.8)
+    assert found.calibration_examples == examples
+    assert len(found.labels) >= 1
+    assert model.classify(["walk"])[0].calibration_examples is None
+    assert (
+        model.classify(["walk"], coverage=0.8, randomized=True)
+        == model.classify(["walk", "run"], coverage=0.8, randomized=True)[:1]
+    ), "other texts change nothing"
+    with pytest.raises(QueryError, match="calibration examples, and this model has"):
+        model.classify(["walk"], coverage=0.9999)
+    with pytest.raises(QueryError, match="read as a whole"):
+        model.classify(["walk"], coverage=0.8, windows="mean")
+
+
+def test_a_file_cannot_set_the_rule_of_scope(bundle: Path, labelled: Path, tiny_data_dir: Path) -> None:
+    before = (bundle / "manifest.json").read_bytes()
+    with pytest.raises(ValueError, match="out of scope needs the validation split"):
+        calibrate_bundle(bundle, tiny_data_dir, labelled)
+    assert (bundle / "manifest.json").read_bytes() == before

@@ -1,0 +1,125 @@
+"""`softserve-train calibrate`: fit the probabilities of a classifier that is a bundle; graphs and weights stay."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from models.bundle.manifest import MANIFEST, Manifest
+from models.reading import load_manifest, sha256_of
+from models.store import load_bundle
+from models.tasks.labels import ClassesConfig
+from training.bundling.bundle import place, save_manifest
+from training.bundling.model_card import with_calibration
+from training.importing.samples import read_samples
+from training.output import console
+from training.recipe.loading import parse_recipe
+from training.tasks.calibrated_classes import DIAGRAM, CalibratedClasses, calibration_section, quality_columns
+from training.tasks.class_calibration import SCORES, ValidationExamples
+from training.tasks.registry import TASKS
+
+__all__ = ["calibrate", "calibrate_bundle"]
+
+
+def calibrate(
+    bundle: Annotated[Path, tyro.conf.Positional], data_dir: Path = Path("data"), texts: Path | None = None
+) -> int:
+    """Fits calibrated probabilities and prediction sets of a classifier, in its bundle; weights and graphs stay.
+
+    Args:
+        bundle: A bundle directory.
+        data_dir: Directory that holds the corpora, for the validation and test splits of the bundle's recipe.
+        texts: File of lines label<TAB>text, .tsv, in place of the validation split: texts that the model was not
+            trained on. Several labels are separated by commas.
+    """
+    manifest = calibrate_bundle(bundle.resolve(), data_dir, texts)
+    for name, value in manifest.config.description().items():
+        console.print(f"{name}: {value}", highlight=False)
+    return 0
+
+
+def calibrate_bundle(bundle: Path, data_dir: Path, texts: Path | None = None) -> Manifest:
+    """Fit calibration, prediction sets and thresholds, measure them, and return the changed manifest.
+
+    Raises `ValueError` for bundles of other tasks, for imported ones without `texts` and for too few examples, and
+    `BundleError` for an invalid bundle; the bundle is as it was then.
+    """
+    manifest: Any = load_manifest(bundle)
+    model = load_bundle(bundle)
+    if not isinstance(manifest.config, ClassesConfig):
+        raise ValueError(f"{bundle} is no classifier")
+    examples, outside = _of_recipe(model, data_dir) if texts is None else (_of_file(model, texts), None)
+    found = CalibratedClasses.of(examples, len(model.labels))
+    if found.fitted.calibration is None and found.sets is None:
+        raise ValueError(f"nothing is gained by a calibration on {len(examples)} examples")
+    content = manifest.model_dump(mode="json")
+    content["config"]["classes"] = found.section(manifest.config.classes, outside)
+    with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".calibrate-") as temporary:
+        directory = Path(temporary) / bundle.parent.name / bundle.name
+        shutil.copytree(bundle, directory, ignore=shutil.ignore_patterns(SCORES, DIAGRAM))
+        for name, data in found.files.items():
+            (directory / name).write_bytes(data)
+        _save(directory, content)
+        content["quality"] = _measured(directory, data_dir) if texts is None else _held_out(content, found, texts.name)
+        card, changed = directory / "MODEL_CARD.md", _save(directory, content)
+        if card.is_file():
+            card.write_text(_changed_card(card.read_text(encoding="utf-8"), manifest, changed), encoding="utf-8")
+        changed = _save(directory, content)
+        place(directory, bundle)
+    return changed
+
+
+def _of_recipe(model: Any, data_dir: Path) -> tuple[ValidationExamples, Any]:
+    """Return the validation examples of the recipe, and the log-probabilities of those of no class."""
+    if not model.manifest.provenance.recipe:
+        raise ValueError("the bundle was imported: give labelled texts by --texts")
+    recipe = parse_recipe(model.manifest.provenance.recipe)
+    task: Any = TASKS[recipe.task]
+    examples = task.calibration_examples(model, recipe, data_dir)
+    if examples is None:
+        raise ValueError(f"{recipe.data.dataset('dev')} has no validation examples of the model's classes")
+    return examples, task.outside_examples(model, recipe, data_dir)
+
+
+def _of_file(model: Any, texts: Path) -> ValidationExamples:
+    samples, classes = read_samples(texts), model.config.classes
+    if classes.out_of_scope is not None:
+        raise ValueError("the rule for texts out of scope needs the validation split of the recipe, without --texts")
+    if not samples.labels:
+        raise ValueError(f"{texts} must end with .tsv and have a label, a tab and a text on each line")
+    return ValidationExamples.labelled(model, samples.texts, samples.labels, several=classes.threshold is not None)
+
+
+def _measured(bundle: Path, data_dir: Path) -> list[dict[str, object]]:
+    """Return the quality of a bundle as its manifest lists it."""
+    model = load_bundle(bundle)
+    recipe = parse_recipe(model.manifest.provenance.recipe)
+    return [
+        {"metric": metric, "value": round(value, 4), "dataset": recipe.data.dataset(split), "split": split}
+        for split in ("dev", "test")
+        for metric, value in TASKS[recipe.task].measure_bundle(model, recipe, split, data_dir).items()
+    ]
+
+
+def _held_out(content: dict[str, Any], found: CalibratedClasses, name: str) -> list[dict[str, object]]:
+    """Return the quality so far, without that of an earlier calibration on a file, and the one of this calibration."""
+    metrics = found.held_out_metrics()
+    kept = [each for each in content["quality"] if (each["split"], each["metric"] in metrics) != ("held out", True)]
+    return kept + found.held_out_quality(name)
+
+
+def _changed_card(text: str, before: Any, after: Any) -> str:
+    """Return the model card with the numbers of a changed manifest."""
+    rules = [manifest.config.classes.out_of_scope for manifest in (before, after)]
+    if None not in rules:
+        old, new = (f"a probability below {rule.threshold:g}:" for rule in rules)
+        text = text.replace(old, new)
+    return with_calibration(text, after, calibration_section(after), quality_columns(after))
+
+
+def _save(directory: Path, content: dict[str, Any]) -> Manifest:
+    files = sorted(file for file in directory.iterdir() if file.name != MANIFEST)
+    content["files"] = {file.name: sha256_of(file) for file in files}
+    return save_manifest(directory, content)
