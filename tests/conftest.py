@@ -39,6 +39,7 @@ _SLOW = (
     "service/test_garbage.py",
     "service/engine/test_signatures.py",
     "service/jobs/test_documents.py",
+    "service/jobs/test_killed.py",
     "service/offline/test_array_files.py",
     "models/tasks/test_windowed.py",
     "training/importing/test_setfit.py",

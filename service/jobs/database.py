@@ -7,6 +7,7 @@ that was not renewed, for its process has died, can be taken, and the job goes o
 import hashlib
 import hmac
 import json
+import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ __all__ = ["Held", "Job", "JobDatabase", "NewJob", "State", "TooManyJobs"]
 
 State = Literal["queued", "translating", "done", "error"]
 _OPEN: tuple[State, ...] = ("queued", "translating")
+_ID = re.compile("[0-9a-f]{32}")
 _MOST_ATTEMPTS = 3
 """Times that a job is begun without any result: a document may be what ends the processes that read it."""
 
@@ -155,9 +157,11 @@ class JobDatabase:
 
     def find(self, identifier: str, secret: str, owner: str | None) -> Job | None:
         """Return the job of an id, a secret and an owner, of any without one; None where there is none."""
+        if _ID.fullmatch(identifier) is None:  # clients choose it, and no database takes every character
+            return None
         with self._database.reading() as connection:
             row = connection.execute(
-                select(JOBS.c.secret, JOBS.c.owner, JOBS.c.expires).where(JOBS.c.id == identifier[:32])
+                select(JOBS.c.secret, JOBS.c.owner, JOBS.c.expires).where(JOBS.c.id == identifier)
             ).first()
             known = row is not None and hmac.compare_digest(row.secret, _digest(secret))
             others = row is not None and owner is not None and row.owner != owner

@@ -4,6 +4,7 @@ A glossary belongs to an API key and has dictionaries: the entries for a source 
 """
 
 import json
+import re
 import time
 import uuid
 from collections import OrderedDict
@@ -30,7 +31,7 @@ _LONGEST_CODE = 16
 """Characters of the code of a language."""
 _KEPT = 16
 """Glossaries that are kept in memory, ready to be used: some 6 MB each where they have the most entries."""
-_ID_LENGTH = 36
+_ID = re.compile("[0-9a-f-]{36}")
 
 
 class UnknownGlossary(Exception):
@@ -237,7 +238,10 @@ def _checked_name(name: str) -> str:
 
 
 def _owned(owner: str, identifier: str) -> tuple[Any, ...]:
-    return GLOSSARIES.c.id == identifier[: _ID_LENGTH + 1], GLOSSARIES.c.owner == owner
+    """Return the conditions for a glossary; raises `UnknownGlossary` for what is no id, which clients choose."""
+    if _ID.fullmatch(identifier) is None:
+        raise UnknownGlossary
+    return GLOSSARIES.c.id == identifier, GLOSSARIES.c.owner == owner
 
 
 def _dictionary(identifier: str, languages: Languages) -> tuple[Any, ...]:

@@ -16,5 +16,6 @@ def database_url(path):
 
     schema = f"test_{hashlib.sha256(os.fsencode(path)).hexdigest()[:24]}"
     with psycopg.connect(POSTGRES.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(1)")  # until the end of the connection: several threads may do so
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
     return f"{POSTGRES}{'&' if '?' in POSTGRES else '?'}options=-csearch_path%3D{schema}"

@@ -81,7 +81,12 @@ def test_a_job_is_found_by_its_secret_and_its_owner(opened, tmp_path):
     database = opened(tmp_path / "jobs.db")
     job, secret = database.add(new("user 0"))
     assert database.find(job.id, secret, "user 0").id == job.id
-    for identifier, key, owner in [(job.id, secret, "user 1"), (job.id, "x", "user 0"), ("x", secret, "user 0")]:
+    for identifier, key, owner in [
+        (job.id, secret, "user 1"),
+        (job.id, "x", "user 0"),
+        ("x", secret, "user 0"),
+        ("\x00" * 32, secret, "user 0"),
+    ]:
         assert database.find(identifier, key, owner) is None
 
 

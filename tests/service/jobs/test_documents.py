@@ -1,12 +1,7 @@
-"""`/v1/documents`: upload, progress, result, cancellation, refusals, and a process that is killed."""
+"""`/v1/documents`: upload, progress, result, cancellation, refusals."""
 
 import io
 import json
-import signal
-import sqlite3
-import time
-import urllib.error
-import urllib.request
 
 import docx
 import pytest
@@ -15,7 +10,6 @@ from fastapi.testclient import TestClient
 from service.server.app import create_app
 from service.settings import Settings
 from tests.models.documents.samples import SRT, word_document
-from tests.service.process import Process
 from tests.support.waiting import wait_until
 
 KEYS = ("key-of-the-first-client-1", "key-of-the-second-client-2")
@@ -132,48 +126,3 @@ def test_unfinished_documents_of_a_key_are_limited_and_can_be_cancelled(client):
 def test_without_a_database_there_are_no_documents(tmp_path):
     with TestClient(create_app(Settings(model_dirs=(tmp_path,), watch_seconds=60))) as client:
         assert client.post("/v1/documents?name=a.txt", content=b"x").status_code == 404
-
-
-def _asked(address, path, key="", content=None):
-    request = urllib.request.Request(f"{address}{path}", content, {"X-Document-Key": key})
-    with urllib.request.urlopen(request, timeout=30) as response:
-        return response.read()
-
-
-def test_a_killed_process_loses_at_most_a_hundredth(tmp_path):
-    """Each text is computed once, but for those that were computed when the process was killed."""
-    arguments = ["--models", "de-en", "--database", f"sqlite:///{tmp_path / 'jobs.db'}"]
-    arguments += ["--document-lease-seconds", "1"]
-    count = 800
-    content = "\n".join(f"Wir haben heute {number} neue Briefe gelesen." for number in range(count)).encode()
-    process = Process(tmp_path / "first.txt", *arguments)
-    try:
-        wait_until(process.ready)
-        accepted = json.loads(_asked(process.address, "/v1/documents?name=a.txt", content=content))
-        path, key = f"/v1/documents/{accepted['id']}", accepted["key"]
-        wait_until(lambda: json.loads(_asked(process.address, path, key))["percent"] > 10)
-    finally:
-        process.end(signal.SIGKILL)
-    with sqlite3.connect(tmp_path / "jobs.db") as database:
-        (stored,) = database.execute("select count(*) from softserve_job_results").fetchone()
-        rows = dict(database.execute("select position, rowid from softserve_job_results").fetchall())
-    assert 0 < stored < count
-    process = Process(tmp_path / "second.txt", *arguments)
-    try:
-        wait_until(process.ready)
-        began = time.monotonic()
-        status = json.loads(_asked(process.address, path, key))
-        assert status["characters_done"] > 0
-        with sqlite3.connect(tmp_path / "jobs.db") as database:
-            wait_until(
-                lambda: database.execute("select count(*) from softserve_job_results").fetchone()[0] not in (stored, 0)
-            )
-            kept = dict(database.execute("select position, rowid from softserve_job_results").fetchall())
-        assert rows.items() <= kept.items()  # stored results are not computed again
-        wait_until(lambda: json.loads(_asked(process.address, path, key))["status"] == "done", seconds=120)
-        assert time.monotonic() > began
-        lines = _asked(process.address, f"{path}/result", key).decode().splitlines()
-    finally:
-        process.end()
-    assert len(lines) == count
-    assert all(str(number) in line for number, line in enumerate(lines))

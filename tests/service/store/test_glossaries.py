@@ -36,6 +36,8 @@ def test_a_glossary_is_found_by_its_owner_in_every_process(opened):
         lambda: other.change("b", made.id, name="x", dictionaries={}),
         lambda: other.replace("b", made.id, DE_EN, TERMS),
         lambda: other.find("a", made.id + "0"),
+        lambda: other.find("a", "\x00" * 36),
+        lambda: other.find("a", "\ud800" * 36),
     ):
         with pytest.raises(UnknownGlossary):
             ask()
