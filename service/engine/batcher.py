@@ -3,13 +3,13 @@
 import abc
 import asyncio
 import contextlib
-import functools
 import logging
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, NoReturn, Protocol, Self
 
 from models.tasks.model import Part
@@ -18,7 +18,7 @@ from service.engine.caller import Timing
 from service.engine.computations import Computations, ModelStuck
 from service.engine.drain import DrainRate
 from service.engine.fairness import SINGLE_FLOW, Flow
-from service.engine.priority import lower_thread_priority
+from service.engine.priority import BACKGROUND, lower_thread_priority
 from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits, QueueFull
 from service.engine.waiting import Outputs, Waiting
 
@@ -110,8 +110,12 @@ class Batcher(abc.ABC):
         tracer: Tracer | None = None,
         expected: float = 0.0,
         computations: Computations | None = None,
+        background: bool = False,
     ) -> None:
-        """`expected` is the measured time of one unit of cost, in seconds; 0 where nothing was measured."""
+        """`expected` is the measured time of one unit of cost, in seconds; 0 where nothing was measured.
+
+        With `background`, threads of the lowest priority compute.
+        """
         self.limits = limits
         self.computations = computations or Computations()
         self.computations.on_stuck = self._fail_stuck
@@ -127,7 +131,8 @@ class Batcher(abc.ABC):
         self._computing = 0.0
         """Cost of the entries that are being computed."""
         self._submitted: set[Outputs] = set()
-        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower_thread_priority)
+        lower = partial(lower_thread_priority, BACKGROUND) if background else lower_thread_priority
+        self._thread = ThreadPoolExecutor(threads, "softserve-model", initializer=lower)
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self.failure: BaseException | None = None
@@ -201,7 +206,7 @@ class Batcher(abc.ABC):
         expires removes its parts from the queue, and from a running decoding at its next step; a batch that holds them
         is finished for the others, and interrupted where there are none.
         """
-        unloaded = functools.partial(self._unloaded_seconds_of, operation, parts)
+        unloaded = partial(self._unloaded_seconds_of, operation, parts)
         self.admit(len(parts), deadline, unloaded=unloaded, flow=flow)
         loop = asyncio.get_running_loop()
         outputs = Outputs(len(parts), loop)
@@ -358,7 +363,7 @@ class Batcher(abc.ABC):
         `tokens` is an estimate of their number of tokens.
         """
         cost = self._estimated_cost(operation, items, tokens)
-        unloaded = functools.partial(self.unloaded_seconds, operation, Work.estimated(items, tokens))
+        unloaded = partial(self.unloaded_seconds, operation, Work.estimated(items, tokens))
         self.admit(items, deadline, cost, unloaded, flow)
         self._preparing[flow.name] += items
         try:

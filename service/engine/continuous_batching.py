@@ -90,6 +90,7 @@ class ContinuousBatcher(Batcher):
         tracer: Tracer | None = None,
         costs: Sequence[CostModel] = (),
         computations: Computations | None = None,
+        background: bool = False,
     ) -> None:
         """`starts` has a function for each decoding at once, on one device or several; all share one queue.
 
@@ -98,7 +99,13 @@ class ContinuousBatcher(Batcher):
         limits = replace(limits, max_batch_tokens=min(limits.max_batch_tokens, _ENCODED_TOKENS))
         expected = costs[0].terms.seconds(_SHARED, _HALF) / _SHARED / len(starts) if costs else 0.0
         super().__init__(
-            limits, observer, threads=len(starts), tracer=tracer, expected=expected, computations=computations
+            limits,
+            observer,
+            threads=len(starts),
+            tracer=tracer,
+            expected=expected,
+            computations=computations,
+            background=background,
         )
         self._most = limits.max_batch_items
         self._cache = Budget(1 << 62, "bytes") if cache is None else cache

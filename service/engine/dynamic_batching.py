@@ -45,6 +45,7 @@ class DynamicBatcher(Batcher):
         parallel_batches: int = 1,
         tracer: Tracer | None = None,
         computations: Computations | None = None,
+        background: bool = False,
     ) -> None:
         """`devices` holds the batch functions of each replica, which computes up to `parallel_batches` concurrently.
 
@@ -52,7 +53,15 @@ class DynamicBatcher(Batcher):
         admitted; without them a batch costs as in `limits`.
         """
         threads, expected = parallel_batches * len(devices), 1.0 if costs else 0.0
-        super().__init__(limits, observer, threads=threads, tracer=tracer, expected=expected, computations=computations)
+        super().__init__(
+            limits,
+            observer,
+            threads=threads,
+            tracer=tracer,
+            expected=expected,
+            computations=computations,
+            background=background,
+        )
         self._replicas = [_Replica(*pair) for pair in zip(devices, costs or [{}] * len(devices), strict=True)]
         self._free: asyncio.Queue[_Replica] = asyncio.Queue()
         for replica in self._replicas * parallel_batches:

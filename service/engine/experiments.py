@@ -235,7 +235,7 @@ class Experiments:
         if version.isdecimal() and (name, int(version)) in models.served:
             return models.served[name, int(version)], False
         before = set(models.served)
-        served = await models.add(plan.candidate)
+        served = await models.add(plan.candidate, background=plan.mode == "shadow")
         return served, served.key not in before
 
     async def drop(self, name: str) -> Experiment:
@@ -250,10 +250,15 @@ class Experiments:
     async def promote(self, name: str) -> Experiment:
         """End an experiment: the name of the primary is answered by the candidate from now on.
 
-        Raises `UnknownExperimentError`, and `UnknownModelError` where the candidate is not served any more.
+        A shadow that was loaded for the experiment is loaded again, with threads of the usual priority. Raises
+        `UnknownExperimentError`, `UnknownModelError` where the candidate is not served any more, and the errors of
+        loading, after which the experiment goes on.
         """
         experiment = self.get(name)
-        self._served_models.named(names_of(experiment.candidate)[1])  # raises where it is unloaded
+        models, candidate = self._served_models, names_of(experiment.candidate)[1]
+        models.named(candidate)  # raises where it is unloaded
+        if self._loaded[name] and experiment.plan.mode == "shadow":
+            await models.add(candidate)  # once more, since nothing raises the priority of its threads
         await self._end(name)
         self._loaded.pop(name)
         self._served_models.promote(experiment.primary, experiment.candidate)

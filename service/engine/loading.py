@@ -27,7 +27,7 @@ from service.engine.daemon_executor import DaemonExecutor
 from service.engine.device_memory import DeviceFull, DeviceLedger, Reservation, gpu_of
 from service.engine.dynamic_batching import DynamicBatcher
 from service.engine.memory import available_memory, copy_room, private_memory
-from service.engine.priority import lower_thread_priority
+from service.engine.priority import BACKGROUND, lower_thread_priority
 from service.engine.queue import Limits
 from service.engine.replicas import Measured, ReplicaOptions, load_replicas
 from service.engine.resources import Resources
@@ -92,13 +92,14 @@ class Loader:
         """Return the bundles that the settings select, as they are on disk now; raises `UnknownModelError`."""
         return list(dict.fromkeys(map(self.store.path, self._settings.models or self.store.versions())))
 
-    async def load(self, path: Path, *, trial: bool = False) -> ServedModel:
+    async def load(self, path: Path, *, trial: bool = False, background: bool = False) -> ServedModel:
         """Load a bundle on every device, warm it up and start its batcher; any failure is a `BundleError`.
 
         With a `trial`, a process of its own loads it first. Otherwise, if it takes too long or too much memory, the
-        error is raised while this process still loads it: end the process then.
+        error is raised while this process still loads it: end the process then. In the `background`, threads of the
+        lowest priority load and compute it.
         """
-        loading = asyncio.ensure_future(self._load(path, trial))
+        loading = asyncio.ensure_future(self._load(path, trial, background))
         try:
             if not trial:
                 await self._watch_memory(path, loading)
@@ -111,7 +112,7 @@ class Loader:
         observer.limited(settings.max_queue_items, settings.max_queue_tokens)
         if settings.prefix_cache_mb:
             model.use_cache(settings.prefix_cache_mb * _MEGABYTE, observer.looked_up)
-        batcher = self._batcher(replicas, measured, observer)
+        batcher = self._batcher(replicas, measured, observer, background)
         batcher.start()
         return ServedModel(model, batcher, observer, digest)
 
@@ -141,7 +142,7 @@ class Loader:
         self._stopped.set()
         self._thread.shutdown(cancel_futures=True)
 
-    async def _load(self, path: Path, trial: bool) -> tuple[list[AnyModel], list[Measured], str]:
+    async def _load(self, path: Path, trial: bool, background: bool) -> tuple[list[AnyModel], list[Measured], str]:
         """Return the model on each device, the times of its warm-up there, and the digest of its manifest."""
         try:
             with bundle_errors(path, "it cannot be read"):
@@ -151,11 +152,23 @@ class Loader:
                 copy = await self._tried(path, directory) if trial else None
                 with bundle_errors(path, "it cannot be read"):
                     bundle = await self.run(self._verified, path, directory, copy)
-                replicas, measured = await self.run(load_replicas, bundle, self._options)
+                replicas, measured = await self._replicas(bundle, background)
                 _release_with(reserved, replicas)
                 return replicas, measured, bundle.digest
         except TimeoutError as error:
             raise LoadTimeoutError(str(path), [str(error)]) from error
+
+    async def _replicas(self, bundle: VerifiedBundle, background: bool) -> tuple[list[AnyModel], list[Measured]]:
+        """Load a bundle on every device; threads that its sessions start have the priority of the one that loads."""
+        if not background:
+            return await self.run(load_replicas, bundle, self._options)
+        thread = DaemonExecutor(1, "softserve-load", functools.partial(lower_thread_priority, BACKGROUND))
+        self._abandoned.append(thread)  # until it has ended
+        try:
+            return await _on(thread, self._settings.load_timeout, load_replicas, bundle, self._options)
+        finally:
+            thread.shutdown()
+            self._abandoned = [each for each in self._abandoned if each.active]
 
     @contextlib.asynccontextmanager
     async def _device_memory(self, path: Path) -> AsyncIterator[Sequence[Reservation | None]]:
@@ -237,7 +250,13 @@ class Loader:
             return int(min(_LOAD_MEMORY + _LOAD_MEMORY_SHARE * size, _AVAILABLE_SHARE * available_memory()))
         return _LOAD_MEMORY
 
-    def _batcher(self, replicas: Sequence[AnyModel], measured: Sequence[Measured], observer: ModelObserver) -> Batcher:
+    def _batcher(
+        self,
+        replicas: Sequence[AnyModel],
+        measured: Sequence[Measured],
+        observer: ModelObserver,
+        background: bool,
+    ) -> Batcher:
         """Return the batcher of a model that is loaded on one or several devices."""
         costs = [
             {operation: self._cost(samples, observer, operation, model) for operation, samples in each.items()}
@@ -256,7 +275,14 @@ class Loader:
             starts, steps = zip(*pairs, strict=True)
             cache = self._resources.decoding_cache
             return ContinuousBatcher(
-                starts, limits, observer, cache=cache, tracer=tracer, costs=steps, computations=computations
+                starts,
+                limits,
+                observer,
+                cache=cache,
+                tracer=tracer,
+                costs=steps,
+                computations=computations,
+                background=background,
             )
         functions, parallel = [model.batch_functions for model in replicas], settings.parallel_batches
         return DynamicBatcher(
@@ -267,6 +293,7 @@ class Loader:
             parallel_batches=parallel,
             tracer=tracer,
             computations=computations,
+            background=background,
         )
 
     def _cost(self, samples: Sequence[Sample], observer: ModelObserver, operation: str, model: AnyModel) -> CostModel:

@@ -5,15 +5,17 @@ import os
 import sys
 import threading
 
-__all__ = ["lower_thread_priority"]
+__all__ = ["BACKGROUND", "lower_thread_priority"]
 
 _ADDED = 5
 """Niceness of threads that compute, beyond that of the main thread, whose event loop goes first."""
+BACKGROUND = 19
+"""Niceness to add for threads that compute what no client waits for: they take the time that all others leave."""
 _MOST = 19
 """The greatest niceness (setpriority(2))."""
 
 
-def lower_thread_priority() -> None:
+def lower_thread_priority(added: int = _ADDED) -> None:
     """Lower the priority of the calling thread, which is not the main one, and of threads that it starts later.
 
     Use it as the initializer of an executor whose threads do nothing else. It never raises a priority, which would need
@@ -23,6 +25,6 @@ def lower_thread_priority() -> None:
     if sys.platform == "linux":
         thread = threading.get_native_id()
         with contextlib.suppress(OSError):
-            niceness = min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + _ADDED, _MOST)
+            niceness = min(os.getpriority(os.PRIO_PROCESS, os.getpid()) + added, _MOST)
             if os.getpriority(os.PRIO_PROCESS, thread) < niceness:
                 os.setpriority(os.PRIO_PROCESS, thread, niceness)

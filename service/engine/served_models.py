@@ -227,18 +227,18 @@ class ServedModels:
             self._routes[name] = key
         self._found.clear()
 
-    async def add(self, name: str) -> ServedModel:
+    async def add(self, name: str, *, background: bool = False) -> ServedModel:
         """Load a model from disk, `"name"` (its newest version) or `"name:version"`; a served one is loaded again.
 
         Requests use the old model until the new one is warm. Raises `UnknownModelError` and errors of loading, after
-        which the old one still serves.
+        which the old one still serves. In the `background` it is computed by threads of the lowest priority.
         """
         async with self.changing:
             self.note_problems(await self.loader.run(self.loader.store.problems))
             self.forget_failures(await self.loader.run(self.loader.store.paths))
             path = await self.loader.run(self.loader.store.path, name)
             try:
-                served = await self.serve(path, trial=True)
+                served = await self.serve(path, trial=True, background=background)
             except Exception as error:
                 log_failure(path, error)
                 raise
@@ -269,14 +269,14 @@ class ServedModels:
         self._found.clear()
         return self._served.pop(key)
 
-    async def serve(self, path: Path, *, trial: bool = False) -> ServedModel:
+    async def serve(self, path: Path, *, trial: bool = False, background: bool = False) -> ServedModel:
         """Load the bundle in a directory and serve it, in place of the same version where that is served.
 
         With a `trial`, another process loads the bundle first.
         """
         started = time.monotonic()
         try:
-            served = await self.loader.load(path, trial=trial)
+            served = await self.loader.load(path, trial=trial, background=background)
         except Exception as error:
             self._failures[path] = error
             self._metrics.load_failures.labels(reason_of(error)).inc()

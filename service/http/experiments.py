@@ -174,10 +174,12 @@ async def drop(name: RunningName, request: Request) -> ExperimentState:
         raise HTTPException(404, str(error)) from error
 
 
-@router.post("/{name}/promote", responses=_REFUSALS)
+@router.post("/{name}/promote", responses={**_REFUSALS, 409: problem_schema("The candidate does not load")})
 async def promote(name: RunningName, request: Request) -> ExperimentState:
     """End an experiment, and let the candidate answer the name of the primary from now on."""
     try:
         return _state(await _experiments(request).promote(name))
     except UnknownExperimentError as error:
         raise HTTPException(404, str(error)) from error
+    except (BundleError, UnsupportedDeviceError, TimeoutError) as error:
+        raise HTTPException(409, f"the candidate does not load: {error}") from error

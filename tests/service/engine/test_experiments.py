@@ -118,7 +118,7 @@ class Loader:
             {f"{each.manifest.name}:{each.manifest.version}": each for each in classifiers},
         )
         self.first = [Path("models") / each.manifest.name / str(each.manifest.version) for each in classifiers[:1]]
-        self.signatures = {}
+        self.signatures, self.loads = {}, []
         self.store = SimpleNamespace(path=self.path, problems=dict, paths=list)
 
     def configured(self):
@@ -133,7 +133,8 @@ class Loader:
     async def run(self, function, *arguments):
         return function(*arguments)
 
-    async def load(self, path, *, trial=False):
+    async def load(self, path, *, trial=False, background=False):
+        self.loads.append((path.name, background))
         model = self.models[f"{path.parent.name}:{path.name}"]
         observer = self.metrics.for_model(model.manifest, [SimpleNamespace(device="cpu", name="onnx")])
         batcher = DynamicBatcher([model.batch_functions], LIMITS, observer)
@@ -340,6 +341,21 @@ def test_dropping_unloads_the_candidate_that_was_loaded_for_the_experiment():
         assert sorted(engine.served_models.served) == [("parity", 1), ("parity", 2)]
 
     run(scenario, Classifier("parity", 1), Classifier("parity", 2))
+
+
+def test_a_shadow_has_the_lowest_priority_until_it_is_promoted():
+    async def scenario(engine):
+        loads = engine.served_models.loader.loads
+        await engine.experiments.start(plan())
+        assert loads[1:] == [("2", True)]
+        await engine.experiments.promote("try")
+        assert loads[2:] == [("2", False)]
+        await engine.experiments.start(plan(mode="canary", candidate="parity:3"))
+        assert loads[3:] == [("3", False)]
+        await engine.experiments.promote("try")
+        assert loads[4:] == []
+
+    run(scenario, Classifier("parity", 1), Classifier("parity", 2), Classifier("parity", 3))
 
 
 def test_another_model_can_be_promoted_and_requests_without_a_name_find_the_primary():

@@ -11,6 +11,7 @@ import pytest
 
 from service.engine.loading import Loader
 from service.engine.priority import lower_thread_priority
+from service.engine.resources import Resources
 from service.engine.served_models import ServedModels
 from service.observability.metrics import Metrics
 from service.settings import Settings
@@ -93,3 +94,18 @@ def test_models_load_on_a_thread_of_their_own(monkeypatch):
     asyncio.run(run())
     assert found["loading"] == ("softserve-load_0", min(before + 5, 19))
     assert found["others"] == {before}
+
+
+def test_a_model_in_the_background_has_the_lowest_priority():
+    async def run():
+        settings = Settings(threads=1, models=("next-word:4",), parallel_batches=1)
+        resources = Resources(settings)
+        loader = Loader(settings, Metrics(), resources)
+        served = await loader.load(*loader.configured(), background=True)
+        found = await asyncio.wrap_future(served.batcher._thread.submit(niceness))
+        await served.drain()
+        loader.close()
+        resources.close()
+        return found, loader.busy
+
+    assert asyncio.run(run()) == (19, False)
