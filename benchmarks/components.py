@@ -98,7 +98,7 @@ def _with_cache(layer: GeneralizedSoftmax, cache: dict[str, Any]) -> Generalized
     """Return a layer with the parameters of a trained one and a cache of constant weight."""
     classes, size = layer.weight.shape
     found = GeneralizedSoftmax(classes, size, ["lin", {"name": "cache", **cache}], bias=layer.bias is not None)
-    found.load_state_dict({**layer.state_dict(), "_extra_state": found.get_extra_state()})
+    found.load_state_dict(layer.state_dict())
     return found
 
 

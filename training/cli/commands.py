@@ -26,7 +26,7 @@ from training.output import alive, console, print_lines, progress
 from training.recipe import RecipeError
 from training.recipe.dotted_path import short_names
 from training.recipe.loading import load_recipe, parse_recipe
-from training.recipe.overrides import Overrides
+from training.recipe.overrides import Overrides, check_only
 from training.run.directory import RunDirectory
 from training.run.new_data import changed_data, data_of
 from training.run.resumption import edited_fields
@@ -119,6 +119,7 @@ def evaluate(
     device: str = "auto",
     graphs: Literal["cpu", "cuda"] = "cpu",
     threads: int | None = None,
+    overrides: Overrides = (),
 ) -> int:
     """Measures a run's best checkpoint, or a bundle by the code that serves it: perplexity, BLEU, ROUGE or accuracy.
 
@@ -133,12 +134,17 @@ def evaluate(
         device: For a run: auto, cpu, or a CUDA device such as cuda:0. Bundles are measured on the CPU.
         graphs: With cuda, measure the graphs of a bundle that are for GPUs, on the CPU.
         threads: Threads that compute on the CPU, by default one for each core.
+        overrides: For a run of a language model: output_layer.kernels, with a cache of constant weight added to the
+            kernels of the run.
     """
     use_threads(threads)
+    check_only(overrides, "output_layer.kernels")
     progress.print(f"loading {what}, measuring on {split}")
     if (what / MANIFEST).is_file():
         if device not in ("auto", "cpu"):
             raise ValueError("--device: bundles are measured on the CPU")
+        if overrides:
+            raise ValueError("--set: a bundle has the output layer that it was exported with")
         model = load_bundle(what.resolve(), graphs=graphs, threads=threads)
         if not model.manifest.provenance.recipe:
             raise ValueError(f"{what} was imported: no recipe says what to measure it on")
@@ -152,7 +158,7 @@ def evaluate(
         if graphs != "cpu":
             raise ValueError("--graphs: only bundles have graphs for GPUs, and this is a run")
         run = RunDirectory(what)
-        task = load_trained(run, data_dir, device)
+        task = load_trained(run, data_dir, device, overrides)
         _note_edited(run)
         if (line := changed_data(run, task.recipe, data_of(task.recipe, data_dir))) is not None:
             console.print(line)

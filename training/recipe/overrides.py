@@ -9,7 +9,7 @@ import yaml
 from training.recipe.dotted_path import copy_at, set_at
 from training.softmax.mixture import parse_kernels
 
-__all__ = ["Overrides", "apply_overrides", "check_only_export", "set_field"]
+__all__ = ["Overrides", "apply_overrides", "check_only", "set_field"]
 
 Overrides = Annotated[tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="PATH=VALUE")]
 """The option `--set` of a command."""
@@ -38,11 +38,11 @@ def apply_overrides(content: dict[str, Any], resolved: dict[str, Any], overrides
             raise ValueError(f"--set {override}: {error}") from error
 
 
-def check_only_export(overrides: Iterable[str]) -> None:
-    """Raise `ValueError` for an override of a field that is not in the section `export`."""
+def check_only(overrides: Iterable[str], section: str) -> None:
+    """Raise `ValueError` for an override of a field that is not in a section of the recipe, such as `export`."""
     for override in overrides:
-        if _parsed(override)[0].partition(".")[0] != "export":
-            raise ValueError(f"--set {override}: the weights are trained already; only fields of export can be set")
+        if not f"{_parsed(override)[0]}.".startswith(f"{section}."):
+            raise ValueError(f"--set {override}: the weights are trained already; only fields of {section} can be set")
 
 
 def set_field(content: dict[str, Any], path: str, value: object) -> None:

@@ -17,7 +17,7 @@ from training.bundling.onnx import to_onnx
 from training.bundling.torchscript import save_torchscript
 from training.bundling.verify import ExportError, verify_bundle, verify_device_graphs
 from training.data.identity import SplitIdentity
-from training.recipe.overrides import check_only_export
+from training.recipe.overrides import check_only
 from training.run.baselines import read_baselines
 from training.run.directory import RunDirectory, end_of_training
 from training.run.new_data import changed_data, data_of
@@ -71,7 +71,7 @@ def export_run(
     the model by more than 1e-4, and for int8 of a task without, `FileNotFoundError` where the run has no checkpoint,
     `ValueError` for an unknown corpus. A failed export leaves nothing.
     """
-    check_only_export(overrides)
+    check_only(overrides, "export")
     task = load_trained(run, data_dir, "cpu", overrides)
     report(f"{task.recipe.name}: comparing the data with that of {run.path}")
     data = data_of(task.recipe, data_dir)

@@ -198,6 +198,8 @@ class Component(nn.Module, abc.ABC):
     """Name in recipes; that of a class of your own is `package.module:ClassName`."""
     reads_history: ClassVar[bool] = True
     """Whether the component has a distribution only where it is given a history."""
+    learns: ClassVar[bool] = True
+    """Whether the component has parameters; without any, and with a constant weight, no training depends on it."""
     window: int | None = None
     """The most words of a history that the component reads; all of them without it."""
 
@@ -251,6 +253,7 @@ class Cache(Component):
     """
 
     name = "cache"
+    learns = False
 
     def __init__(
         self,

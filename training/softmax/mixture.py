@@ -115,6 +115,12 @@ def parse_components(specs: str | Iterable[KernelSpec]) -> tuple[list[dict[str, 
     return kernels, others
 
 
+def _trained(specs: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the components that parameters of a layer depend on."""
+    kinds = [(spec, component_class(spec["name"])) for spec in specs]
+    return [spec for spec, kind in kinds if kind is None or kind.learns or spec.get("weight") is None]
+
+
 def _check_sizes(num_classes: int, hidden_size: int) -> None:
     if num_classes < 1 or hidden_size < 1:
         raise ValueError(f"num_classes and hidden_size must be at least 1, not {num_classes} and {hidden_size}")
@@ -265,8 +271,11 @@ class GeneralizedSoftmax(nn.Module):
         return torch.tensor(list(self._configuration.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Raise `ValueError` if parameters are those of another layer, whose shapes may be the same."""
-        found, own = (json.loads(text) for text in (bytes(state.tolist()), self._configuration))
+        """Raise `ValueError` if parameters are those of another layer, whose shapes may be the same.
+
+        Components that no parameter depends on may differ: a cache of constant weight can be added to a trained layer.
+        """
+        found, own = (_trained(json.loads(text)) for text in (bytes(state.tolist()), self._configuration))
         if found != own:
             raise ValueError(
                 f"the parameters are those of a layer with kernels {found}, not {own}; to load them all the same, "
@@ -332,7 +341,7 @@ class GeneralizedSoftmax(nn.Module):
     def learns_from_history(self) -> bool:
         """Return whether training needs the history: a component that reads it has parameters or a learnt weight."""
         readers = (each for each in self.other_components() if each.reads_history)
-        return any(each.weight is None or any(True for _ in each.parameters()) for each in readers)
+        return any(each.weight is None or each.learns for each in readers)
 
     @property
     def window(self) -> int | None:

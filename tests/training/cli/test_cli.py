@@ -151,6 +151,17 @@ def test_a_run_and_its_bundle_evaluate_alike(
     assert _perplexity(of_bundle) == pytest.approx(stated[split], rel=1e-3)
 
 
+def test_a_cache_is_added_to_a_trained_run(trained: tuple[Path, Result], tiny_data_dir: Path) -> None:
+    def evaluated(*options: str) -> Result:
+        return run_cli("evaluate", trained[0], "--data-dir", tiny_data_dir, *options)
+
+    kernels = "output_layer.kernels=[lin, {name: cache, theta: 0.5, weight: 0.3}]"
+    plain, cached = evaluated(), evaluated("--set", kernels)
+    assert plain.code == cached.code == 0
+    assert _perplexity(plain) != pytest.approx(_perplexity(cached), rel=1e-3)
+    assert "only fields of output_layer.kernels can be set" in str(evaluated("--set", "seed=2").code)
+
+
 def test_a_version_is_exported_once_without_force(
     trained: tuple[Path, Result], exported: tuple[Path, Result], tiny_data_dir: Path
 ) -> None:

@@ -8,7 +8,7 @@ import yaml
 
 from training.recipe import RecipeError
 from training.recipe.loading import load_recipe
-from training.recipe.overrides import check_only_export
+from training.recipe.overrides import check_only
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.translation.settings import TranslationRecipe
 
@@ -121,6 +121,6 @@ def test_the_file_is_checked_first(path: Path) -> None:
 
 
 def test_only_fields_of_export_can_be_set_after_training() -> None:
-    check_only_export(["export.version=2", "export.also_test_on=[ptb]"])
+    check_only(["export.version=2", "export.also_test_on=[ptb]"], "export")
     with pytest.raises(ValueError, match=r"--set seed=2: the weights are trained already; only fields of export"):
-        check_only_export(["export.version=2", "seed=2"])
+        check_only(["export.version=2", "seed=2"], "export")

@@ -324,8 +324,16 @@ def test_the_configuration_makes_an_equal_layer() -> None:
     state = layer.state_dict()
     same = GeneralizedSoftmax(7, 4, ["lin", {"name": "cache", "theta": 0.7, "window": None, "weight": 0.2}, "pointer"])
     same.double().load_state_dict(state)
+    with pytest.raises(ValueError, match="pointer"):
+        _layer(["lin", {"name": "pointer", "window": 7}]).load_state_dict(state)
+
+
+def test_a_cache_of_constant_weight_is_added_to_a_trained_layer() -> None:
+    plain, layer = _layer(["2*lin"]), _layer(["2*lin", {"name": "cache", "weight": 0.2}])
+    layer.load_state_dict(plain.state_dict())
+    plain.load_state_dict(layer.state_dict())
     with pytest.raises(ValueError, match="cache"):
-        _layer(["lin", {"name": "cache", "weight": 0.2}, "pointer"]).load_state_dict(state)
+        _layer(["2*lin", "cache"]).load_state_dict(plain.state_dict())
 
 
 class Uniform(Component):
