@@ -255,8 +255,9 @@ class BatchQueue(Generic[T]):
         equals = self._clocks[urgency].in_order(
             [entry for entry in self._entries if entry.batch_key == key and entry.urgency == urgency]
         )
-        # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly.
-        considered = _CONSIDERED * limits.max_batch_items
+        # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly. Of
+        # several flows only those that would fill the next batch: a flow with a long backlog would fill it otherwise.
+        considered = (_CONSIDERED if len(self._clocks[urgency]) < 2 else 1) * limits.max_batch_items
         batch = _cheapest_with(head, equals[:considered], limits)
         if len(batch) < limits.max_batch_items and len(equals) < len(self._entries):  # others backfill the batch
             others = (entry for entry in self._entries if entry.batch_key == key and entry.urgency != urgency)

@@ -1,0 +1,206 @@
+"""Simulate API keys that share a model while one of them floods it: waits and refusals of the others.
+
+    python -m benchmarks.tenants
+
+A discrete-event simulation of one device, with the queue of the service and a measured cost of batches, so that it does
+not depend on what else the machine does. Ten keys have equal weights; nine send 80 % of their share of the capacity, as
+Poisson processes, and one sends nothing, its share, or ten times its share. "One queue" gives all requests to one flow,
+as without keys.
+"""
+
+import heapq
+import math
+import random
+import statistics
+import time
+from dataclasses import dataclass, field
+
+import tyro
+
+from service.engine.fairness import Flow
+from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
+
+__all__ = ["Device", "Outcome", "main", "simulate"]
+
+_KEYS = 10
+_LOAD = 0.8
+"""Fraction of their share that the other keys send."""
+_FLOODING = "0"
+
+
+@dataclass(frozen=True)
+class Device:
+    """The time of a batch, in seconds: `fixed + count * (item + token * longest)`."""
+
+    name: str
+    fixed: float
+    item: float
+    token: float
+    max_items: int = 32
+
+    def seconds(self, count: int, longest: int) -> float:
+        """Return the time of a batch."""
+        return self.fixed + count * (self.item + self.token * longest)
+
+    def capacity(self, length: float) -> float:
+        """Return the texts/s of full batches of one length."""
+        return self.max_items / self.seconds(self.max_items, round(length))
+
+
+DEVICES = (
+    Device("CPU: 0.5 ms + 0.2 ms a text + 0.05 ms a token", 5e-4, 2e-4, 5e-5),
+    Device("GPU: 5 ms + 0.01 ms a text + 0.001 ms a token", 5e-3, 1e-5, 1e-6),
+)
+
+
+@dataclass
+class Outcome:
+    """Latencies of the other keys in seconds, texts of all keys, and refusals."""
+
+    latencies: list[float] = field(default_factory=list)
+    answered: int = 0
+    refused: int = 0
+    refused_of_flood: int = 0
+    answered_of_flood: int = 0
+
+    def quantile(self, fraction: float) -> float:
+        """Return a quantile of the latencies of the other keys."""
+        return statistics.quantiles(self.latencies, n=1000)[round(1000 * fraction) - 1]
+
+
+def _arrivals(device: Device, flood: float, seconds: float, seed: int) -> list[tuple[float, str, int]]:
+    """Return times, keys and lengths of requests of one text; `flood` is the load of the first key in shares."""
+    generator, share, found = random.Random(seed), device.capacity(_mean_length()) / _KEYS, []
+    for key in range(_KEYS):
+        rate, now = share * (flood if key == 0 else _LOAD), 0.0
+        own = random.Random(generator.random())
+        while rate and (now := now + own.expovariate(rate)) < seconds:
+            found.append((now, str(key), _length(own)))
+    return sorted(found)
+
+
+def _length(generator: random.Random) -> int:
+    return min(64, max(3, round(generator.lognormvariate(2.4, 0.5))))
+
+
+def _mean_length() -> float:
+    generator = random.Random(0)
+    return statistics.fmean(_length(generator) for _ in range(10_000))
+
+
+def simulate(device: Device, *, flood: float, fair: bool, seconds: float, seed: int = 0) -> Outcome:
+    """Return what happens in so many seconds of simulated time."""
+    queue: BatchQueue[str] = BatchQueue(
+        Limits(
+            max_batch_items=device.max_items,
+            max_batch_tokens=4096,
+            batch_cost=device.fixed / device.token,
+            max_delay=0.0,
+            starvation_limit=2.0,
+            max_wait=math.inf,
+            max_queue_items=1024,
+            max_queue_tokens=131_072,
+        )
+    )
+    outcome, free_at, completions = Outcome(), 0.0, []  # type: ignore[var-annotated]
+    for now, key, length in _arrivals(device, flood, seconds, seed):
+        free_at = _run(queue, device, free_at, now, outcome, completions)
+        entry = Entry(
+            batch_key="classify",
+            length=length,
+            cost=device.item + device.token * length,
+            arrived=now,
+            deadline=math.inf,
+            flow=Flow(key if fair else ""),
+            payload=key,
+        )
+        try:
+            dropped = [each.payload for each in queue.push([entry])]
+        except QueueFull:
+            dropped = [key]
+        outcome.refused_of_flood += dropped.count(_FLOODING)
+        outcome.refused += len(dropped) - dropped.count(_FLOODING)
+    _run(queue, device, free_at, math.inf, outcome, completions)
+    return outcome
+
+
+def _run(
+    queue: BatchQueue[str], device: Device, free_at: float, until: float, outcome: Outcome, completions: list[float]
+) -> float:
+    """Compute batches that start before a time; return when the device is free again."""
+    heapq.heapify(completions)
+    while len(queue):
+        start = max(free_at, queue.ready_at() or 0.0)
+        if start >= until:
+            break
+        batch = queue.next_batch(start)
+        free_at = start + device.seconds(len(batch), max(each.length for each in batch))
+        queue.completed(free_at, batch)
+        for each in batch:
+            if each.payload == _FLOODING:
+                outcome.answered_of_flood += 1
+            else:
+                outcome.answered += 1
+                outcome.latencies.append(free_at - each.arrived)
+    return free_at
+
+
+def main(seconds: float = 60.0) -> None:
+    """Print Markdown tables.
+
+    Args:
+        seconds: Simulated time of each row.
+    """
+    for device in DEVICES:
+        print(f"\n{device.name}; capacity {device.capacity(_mean_length()):.0f} texts/s\n")
+        print(
+            "| the first key sends | queue | p50 of the others | p99 | p99 / alone | refused of the others | texts/s |"
+        )
+        print("| --- | --- | --- | --- | --- | --- | --- |")
+        alone = 0.0
+        for flood, fair in ((0.0, True), (1.0, True), (10.0, False), (10.0, True)):
+            found = simulate(device, flood=flood, fair=fair, seconds=seconds)
+            p50, p99 = found.quantile(0.5), found.quantile(0.99)
+            alone = alone or p99
+            sent = "nothing" if not flood else f"{flood:g} x its share"
+            rate = (found.answered + found.answered_of_flood) / seconds
+            cells = f"{1000 * p50:.1f} ms | {1000 * p99:.1f} ms | {p99 / alone:.2f} | {found.refused} | {rate:.0f}"
+            print(f"| {sent} | {'by key' if fair else 'one queue'} | {cells} |")
+    _print_policy_time()
+
+
+def _print_policy_time() -> None:
+    """Print how long the policy takes for each text, by the number of keys."""
+    print("\n| keys | time of the policy for a text of a full queue |\n| --- | --- |")
+    for keys in (1, 10, 1000):
+        print(f"| {keys} | {1e6 * min(_policy_time(keys) for _ in range(5)):.1f} us |")
+
+
+def _policy_time(keys: int) -> float:
+    limits = Limits(
+        max_batch_items=32,
+        max_batch_tokens=4096,
+        batch_cost=10.0,
+        max_delay=0.0,
+        starvation_limit=2.0,
+        max_wait=math.inf,
+        max_queue_items=1024,
+        max_queue_tokens=131_072,
+    )
+    queue, generator, flows = BatchQueue[None](limits), random.Random(0), [Flow(str(key)) for key in range(keys)]
+    entries = [
+        Entry(
+            batch_key="x", length=_length(generator), arrived=0.0, deadline=9.0, flow=flows[place % keys], payload=None
+        )
+        for place in range(4096)
+    ]
+    started, waiting = time.perf_counter(), iter(entries)
+    for each in waiting:
+        queue.push([each])
+        if len(queue) == limits.max_queue_items:
+            queue.next_batch(0.0)
+    return (time.perf_counter() - started) / len(entries)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)
