@@ -70,6 +70,8 @@ _SLOW = (
     "service/test_server.py",
     "service/test_protocol_errors.py",
     "service/test_cache_tenants.py",
+    "service/test_tenants.py",
+    "service/test_result_cache.py",
     "service/test_watchdog.py",
     "service/test_native_timer.py",
     "training/tasks/translation/test_bundle_weights.py",
