@@ -11,7 +11,6 @@ from models.bundle.manifest import MANIFEST, Manifest
 from models.reading import load_manifest, sha256_of
 from models.store import load_bundle
 from models.tasks.labels import ClassesConfig
-from training.bundling.bundle import place, save_manifest
 from training.bundling.model_card import with_calibration
 from training.importing.samples import read_samples
 from training.output import console
@@ -46,6 +45,8 @@ def calibrate_bundle(bundle: Path, data_dir: Path, texts: Path | None = None) ->
     Raises `ValueError` for bundles of other tasks, for imported ones without `texts` and for too few examples, and
     `BundleError` for an invalid bundle; the bundle is as it was then.
     """
+    from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
+
     manifest: Any = load_manifest(bundle)
     model = load_bundle(bundle)
     if not isinstance(manifest.config, ClassesConfig):
@@ -120,6 +121,8 @@ def _changed_card(text: str, before: Any, after: Any) -> str:
 
 
 def _save(directory: Path, content: dict[str, Any]) -> Manifest:
+    from training.bundling.bundle import save_manifest
+
     files = sorted(file for file in directory.iterdir() if file.name != MANIFEST)
     content["files"] = {file.name: sha256_of(file) for file in files}
     return save_manifest(directory, content)
