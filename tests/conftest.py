@@ -25,6 +25,7 @@ _SLOW = (
     "containers/test_helm_rules.py",
     "service/web/test_playground.py",
     "service/web/test_encoder_views.py",
+    "service/web/test_translation_view.py",
     "training/tasks/text_generation/test_export.py",
     "training/importing/test_classification.py",
     "training/importing/test_token_classification.py",

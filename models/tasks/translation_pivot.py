@@ -53,11 +53,13 @@ class FirstStep:
     """A text that is translated into the third language."""
 
     translation: Translation
+    """The text and its translation into the third language."""
     model: str
     """`name:version` of the model."""
     language: str
     """Code of the third language."""
     markup: Markup
+    """The format of the text."""
     sentences: tuple[FirstSentence, ...] | None
     """The sentences; None of a text with markup, which is translated again as a whole."""
     has_glossary: bool = False

@@ -34,7 +34,9 @@ class Entry:
     """A term and its translation."""
 
     source: str
+    """The term."""
     target: str
+    """Its translation."""
     inflected: bool = False
     """Whether the last word of the translation may go on, as a plural does."""
 
@@ -44,6 +46,7 @@ class Term:
     """An entry where it was found in a text."""
 
     entry: Entry
+    """The entry."""
     span: Span
     """Its characters in the text."""
     target: str

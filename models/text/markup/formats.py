@@ -23,6 +23,7 @@ class Markup:
     """The format of a text, and what of its markup is translated."""
 
     format: TextFormat = "text"
+    """Name of the format; `text` has no markup."""
     ignore_tags: tuple[str, ...] = ()
     """Names of elements whose content is left alone."""
     translate_attributes: tuple[str, ...] = ()

@@ -20,24 +20,35 @@ export class Problem extends Error {
 // The address of a path of the service, which may be behind a prefix of a proxy.
 export const address = (path) => new URL(path, document.baseURI).href;
 
-// Sends a request (`body` undefined: GET); returns {body, timing}; throws `Problem`, or `AbortError` where aborted.
-export async function call(path, body, signal) {
-  const headers = {};
-  if (body !== undefined) headers["Content-Type"] = "application/json";
+// Sends a request with the API key; returns the response; throws `Problem`, or `AbortError` where aborted.
+export async function send(path, options = {}) {
+  const headers = { ...options.headers };
   if (apiKey.get()) headers.Authorization = `Bearer ${apiKey.get()}`;
+  return reached(async () => {
+    const response = await fetch(address(path), { ...options, headers });
+    if (!response.ok) throw problemOf(response, await response.text());
+    return response;
+  });
+}
+
+// Sends JSON (`body` undefined: GET); returns {body, timing}; throws as `send`.
+export async function call(path, body, signal, headers = {}) {
   const started = performance.now();
-  let response, text;
+  const sent = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  const response = await send(path, { ...sent, headers, signal });
+  const text = await reached(() => response.text());
+  const total = performance.now() - started;
+  return { body: JSON.parse(text), timing: { ...serverTiming(response.headers.get("Server-Timing")), total } };
+}
+
+async function reached(work) {
   try {
-    const method = body === undefined ? "GET" : "POST";
-    response = await fetch(address(path), { method, headers, body: body && JSON.stringify(body), signal });
-    text = await response.text();
+    return await work();
   } catch (error) {
-    if (error.name === "AbortError") throw error;
+    if (error.name === "AbortError" || error instanceof Problem) throw error;
     throw new Problem("gone", "The server cannot be reached: it was stopped, or the network is down.", 2);
   }
-  const total = performance.now() - started;
-  if (!response.ok) throw problemOf(response, text);
-  return { body: JSON.parse(text), timing: { ...serverTiming(response.headers.get("Server-Timing")), total } };
 }
 
 function problemOf(response, text) {

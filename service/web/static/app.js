@@ -5,17 +5,8 @@ import { apiKey, call } from "./api.js";
 import { readAddress, writeAddress } from "./address.js";
 import { Service } from "./answer.js";
 import { plural } from "./format.js";
-import * as classify from "./views/classify.js";
-import * as embed from "./views/embed.js";
-import * as nextWord from "./views/next-word.js";
-import * as other from "./views/other.js";
-import * as rerank from "./views/rerank.js";
-import * as score from "./views/score.js";
-import * as tag from "./views/tag.js";
-import * as translate from "./views/translate.js";
-import * as zeroShot from "./views/zero-shot.js";
+import { VIEWS } from "./views.js";
 
-const VIEWS = { "next-word": nextWord, score, translate, classify, "zero-shot": zeroShot, tag, rerank, embed, other };
 const USUAL = ["next-word", "score", "translate", "classify"]; // those listed where no model has their operation, too
 const WRITTEN = 300; // milliseconds after a change; browsers bound how often a page may change its address
 const POLL = 1000; // milliseconds between two questions whether the server is ready
@@ -83,6 +74,22 @@ async function whyNotReady() {
   }
 }
 
+// The component of a view, null until its module is loaded; asked for again while the server cannot be reached.
+function useComponent(name) {
+  const [loaded, setLoaded] = useState({});
+  useEffect(() => {
+    let timer;
+    const load = () =>
+      VIEWS[name].load().then(
+        ({ View }) => setLoaded((old) => ({ ...old, [name]: View })),
+        () => (timer = setTimeout(load, POLL)),
+      );
+    if (!loaded[name]) load();
+    return () => clearTimeout(timer);
+  }, [name]);
+  return loaded[name] ?? null;
+}
+
 function App() {
   const { view, fields, update, written } = useAddress();
   const [key, setKey] = useState(apiKey.get());
@@ -97,7 +104,8 @@ function App() {
     if (problem.kind === "key") setKeyRefused(true);
     if (problem.kind === "loading" || problem.kind === "gone") served.reload();
   };
-  const { View, title, operation } = VIEWS[view];
+  const { title, operation } = VIEWS[view];
+  const View = useComponent(view);
   const offered = [...new Set(served.models?.flatMap((model) => model.operations))];
   const others = offered.filter((each) => !covered.includes(each));
   const asked = operation ? [operation] : others;
@@ -120,7 +128,7 @@ function App() {
     <main>
       <h1>${title}</h1>
       ${models.length
-        ? html`<${View} key=${view} fields=${fields} update=${update} models=${models} others=${others} />`
+        ? View && html`<${View} key=${view} fields=${fields} update=${update} models=${models} others=${others} />`
         : html`<${NoModel} title=${title} served=${served} />`}
     </main>
   <//>`;

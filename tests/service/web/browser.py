@@ -106,7 +106,7 @@ class Playground:
 
     def _note(self, request: Any) -> None:
         self.addresses.append(request.url)
-        if request.method == "POST":
+        if request.method == "POST" and "json" in request.headers.get("content-type", ""):
             self.posts.append(request.post_data_json)
 
     def close(self) -> None:

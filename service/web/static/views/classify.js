@@ -6,10 +6,6 @@ import { percent, plural } from "../format.js";
 import { Frame } from "../frame.js";
 import { Bar, Examples, Heads, ImageFile, ModelSelect, TextArea, chosen, modelId } from "../parts.js";
 
-export const title = "Classify";
-export const operation = "classify";
-export const defaults = { text: "book a table for two tomorrow", model: "" };
-
 const EXAMPLES = ["book a table for two tomorrow", "how do you say thank you in french", "what is on my to do list", "asdfghjkl"];
 const SHOWN = 8;
 const MOST = 1000; // classes that are asked for

@@ -6,13 +6,6 @@ import { fixed, plural } from "../format.js";
 import { Frame } from "../frame.js";
 import { ModelSelect, TextArea, chosen, lines, modelId } from "../parts.js";
 
-export const title = "Similarity";
-export const operation = "embed";
-export const defaults = {
-  texts: "How do I reset my password?\nI forgot the code of my account.\nIt will rain tomorrow.",
-  model: "",
-};
-
 const MOST = 12; // texts of the table
 
 export function View({ fields, update, models }) {

@@ -6,10 +6,6 @@ import { fixed, percent } from "../format.js";
 import { Frame } from "../frame.js";
 import { Bar, Bars, Examples, Heads, ModelSelect, NumberField, TextArea, chosen, modelId } from "../parts.js";
 
-export const title = "Next word";
-export const operation = "next-word";
-export const defaults = { context: "We had a very", words: 10, model: "" };
-
 const EXAMPLES = ["We had a very", "The train to Berlin is", "Would you like a cup of", "I don't", "Tom and Mary are"];
 const STEPS = 24; // words of which the entropy is shown, the last ones
 

@@ -7,10 +7,6 @@ import { fixed } from "../format.js";
 import { Frame } from "../frame.js";
 import { ImageFile, ModelSelect, Select, TextArea, chosen, modelId } from "../parts.js";
 
-export const title = "Other";
-export const operation = null; // those that no other view has
-export const defaults = { operation: "", text: null, params: "{}", model: "" }; // text: that of the example
-
 const SHOWN = 12; // values of a list
 
 export function View({ fields, update, models, others }) {

@@ -6,14 +6,6 @@ import { fixed } from "../format.js";
 import { Frame } from "../frame.js";
 import { Bars, ModelSelect, TextArea, chosen, lines, modelId } from "../parts.js";
 
-export const title = "Rerank";
-export const operation = "rerank";
-export const defaults = {
-  query: "How do I reset my password?",
-  texts: "Choose “Forgot password” on the sign-in page.\nWe are open from 9 to 5.\nYour parcel arrives tomorrow.",
-  model: "",
-};
-
 export function View({ fields, update, models }) {
   const { query, texts } = fields;
   const model = chosen(models, fields.model);

@@ -7,18 +7,6 @@ import { Frame } from "../frame.js";
 import { Examples, ModelSelect, NumberField, TextArea, chosen, lines, modelId } from "../parts.js";
 import { DifferentWords, RankedWords } from "../words.js";
 
-export const title = "Score";
-export const operation = "score";
-export const defaults = {
-  text: "We had a very good time.\nWe had a very green time.",
-  expected: 5,
-  top: 10,
-  middle: 100,
-  tail: 1000,
-  model: "",
-  other: "",
-};
-
 const EXAMPLES = [
   "We had a very good time.\nWe had a very green time.",
   "He drinks coffee every morning.\nHe drinks every coffee morning.",

@@ -6,10 +6,6 @@ import { percent } from "../format.js";
 import { Frame } from "../frame.js";
 import { ModelSelect, Select, TextArea, chosen, modelId } from "../parts.js";
 
-export const title = "Entities";
-export const operation = "tag";
-export const defaults = { text: "Angela Merkel met the president of France in Paris.", aggregation: "simple", model: "" };
-
 const AGGREGATIONS = ["simple", "first", "average", "max"].map((each) => [each, each]);
 
 export function View({ fields, update, models }) {

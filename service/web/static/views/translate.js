@@ -1,14 +1,11 @@
 // Translation, sentence by sentence, with the n best of each.
 
-import { html, useEffect, useMemo, useState } from "../hooks.js";
-import { useAnswers } from "../answer.js";
+import { html, useContext, useEffect, useMemo, useState } from "../hooks.js";
+import { Service, useAnswers } from "../answer.js";
+import { call } from "../api.js";
 import { fixed, language, plural, whole } from "../format.js";
 import { Frame } from "../frame.js";
 import { CopyButton, Examples, Heads, ModelSelect, NumberField, Select, TextArea, chosen, modelId } from "../parts.js";
-
-export const title = "Translate";
-export const operation = "translate";
-export const defaults = { text: "Guten Morgen! Wie geht es dir heute?", target: "", n_best: 3, beam_size: 5, model: "" };
 
 const EXAMPLES = {
   de: [
@@ -39,16 +36,31 @@ export function sentences(text, code) {
 
 export const targetsOf = ({ languages }) => languages.targets ?? [languages.target];
 
+// The pairs of a model's source language through a third language: [{code, via, models}].
+function routesOf(model, offered) {
+  const pairs = offered?.languages.find((each) => each.code === model.languages.source)?.targets ?? [];
+  return pairs.filter((each) => each.via && !targetsOf(model).includes(each.code));
+}
+
 export function View({ fields, update, models }) {
-  const model = chosen(models, fields.model);
+  const offered = useLanguages(models);
+  const preset = offered?.default_target ?? null;
+  const reaches = (each) => targetsOf(each).includes(preset) || routesOf(each, offered).some(({ code }) => code === preset);
+  const model = fields.model ? chosen(models, fields.model) : (models.find(reaches) ?? models[0]);
   const { source } = model.languages;
-  const targets = targetsOf(model);
-  const target = targets.includes(fields.target) ? fields.target : model.languages.target;
+  const direct = targetsOf(model);
+  const routes = routesOf(model, offered);
+  const targets = [...direct, ...routes.map((each) => each.code)];
+  const target = [fields.target, fields.model ? null : preset].find((code) => targets.includes(code)) ?? model.languages.target;
+  const route = routes.find((each) => each.code === target);
   const parts = sentences(fields.text, source);
   const asked = parts.filter((part) => part.text);
   const beams = Math.max(fields.beam_size, fields.n_best);
-  const body = { text: asked.map((part) => part.text), n_best: fields.n_best, beam_size: beams, model: modelId(model) };
-  if (target !== model.languages.target) body.target_language = target;
+  const languages = route ? { source_language: source, target_language: target } : { model: modelId(model) };
+  if (!route && target !== model.languages.target) languages.target_language = target;
+  const body = { text: asked.map((part) => part.text), n_best: fields.n_best, beam_size: beams, ...languages };
+  const used = route ? route.models : [modelId(model)];
+  if (used.every((id) => models.find((each) => modelId(each) === id)?.alignment)) body.alignment = true;
   const answers = useAnswers(asked.length ? [{ path: "v1/translate", body }] : [], fields.text);
   const results = answers.results?.[0].results;
   const [picked, setPicked] = useState({});
@@ -62,7 +74,7 @@ export function View({ fields, update, models }) {
         <button type="button" class="quiet" disabled=${!back} onClick=${swap} aria-label="Swap languages and texts"
           title=${back ? "Swap languages and texts" : `This server has no model from ${language(target)} to ${language(source)}`}>⇄</button>
         ${targets.length > 1
-          ? html`<${Select} label="To" value=${target} options=${targets.map((code) => [code, language(code)])} onChange=${(code) => update({ target: code })} />`
+          ? html`<${Select} label="To" value=${target} options=${targets.map((code) => [code, named(code, routes)])} onChange=${(code) => update({ target: code })} />`
           : html`<span class="language">${language(target)}</span>`}
         <${ModelSelect} models=${models} value=${modelId(model)} onChange=${(id) => update({ model: id, target: "" })} />
       </div>
@@ -76,6 +88,7 @@ export function View({ fields, update, models }) {
           <textarea id="translation" class="output" rows="5" readonly lang=${target} value=${output} aria-busy=${answers.waiting ? "true" : "false"}></textarea>
         </div>
       </div>
+      ${offered?.documents && html`<${DocumentForm} fields=${languages} />`}
       <${Examples} texts=${EXAMPLES[source] ?? []} lang=${source} onPick=${(text) => update({ text })} />
       <div class="controls">
         <${NumberField} label="Translations of each sentence" value=${fields.n_best} min=${1} max=${10} onChange=${(n_best) => update({ n_best })} />
@@ -84,9 +97,37 @@ export function View({ fields, update, models }) {
     </div>
     <${Frame} answers=${answers} summary=${summary}>${([{ results: translated }]) => html`
       <h2>Sentence by sentence</h2>
-      <p class="hint">A chosen translation becomes part of the text above. Scores are log-probabilities, divided by the length.</p>
+      <p class="hint">A chosen translation becomes part of the text above. Words that stand for each other are marked together. Scores are log-probabilities, divided by the length.</p>
       <ol class="sentences">${translated.map((result, place) => html`<${Sentence} key=${place} result=${result} place=${place}
         codes=${[source, target]} picked=${picked[place] ?? 0} pick=${(index) => setPicked((old) => ({ ...old, [place]: index }))} />`)}</ol>`}<//>`;
+}
+
+const named = (code, routes) => {
+  const via = routes.find((each) => each.code === code)?.via;
+  return via ? `${language(code)}, through ${language(via)}` : language(code);
+};
+
+// The language pairs of the service: {languages, default_target, documents}; null before they are known.
+function useLanguages(models) {
+  const { key } = useContext(Service);
+  const [found, setFound] = useState(null);
+  useEffect(() => {
+    call("v1/languages").then(({ body }) => setFound(body), () => setFound(null));
+  }, [key, models.map(modelId).join()]);
+  return found;
+}
+
+// The form of `document.js`, which is loaded where the service translates documents.
+function DocumentForm({ fields }) {
+  const Form = useModule(() => import("./document.js"), "DocumentForm");
+  return Form && html`<${Form} fields=${fields} />`;
+}
+
+// Something of a module, null until that is loaded.
+function useModule(load, name) {
+  const [found, setFound] = useState(null);
+  useEffect(() => void load().then((module) => setFound(() => module[name]), () => {}), []);
+  return found;
 }
 
 const counted = (text, count) => `${plural([...text].length, "character")}, ${plural(count, "sentence")}`;
@@ -105,9 +146,13 @@ function summary([{ results }]) {
 }
 
 function Sentence({ result, place, codes, picked, pick }) {
+  const Linked = useModule(() => import("./alignment.js"), "Linked");
+  const { alignment, text: translation } = result.translations[picked] ?? result.translations[0];
   const { text, translations, low_confidence: doubtful, detected_language: detected } = result;
   return html`<li>
-    <p class="source" lang=${codes[0]}>${text}</p>
+    ${alignment && Linked
+      ? html`<${Linked} text=${text} translation=${translation} links=${alignment} codes=${codes} />`
+      : html`<p class="source" lang=${codes[0]}>${text}</p>`}
     ${doubtful && html`<p class="warning"><span aria-hidden="true">⚠</span> Low confidence: ${detected ? detectedText(detected, codes[0]) : "the translation is likely to be poor"}.</p>`}
     <table class="choices">
       <${Heads} names=${[`Translation of sentence ${place + 1}`, "Score"]} />

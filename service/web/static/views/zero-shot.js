@@ -6,16 +6,6 @@ import { percent } from "../format.js";
 import { Frame } from "../frame.js";
 import { Bars, ModelSelect, Select, TextArea, chosen, lines, modelId } from "../parts.js";
 
-export const title = "Zero-shot";
-export const operation = "zero-shot";
-export const defaults = {
-  text: "My parcel has not arrived yet.",
-  labels: "delivery\npayment\nreturns",
-  template: "This example is {}.",
-  several: "no",
-  model: "",
-};
-
 export function View({ fields, update, models }) {
   const { text, template } = fields;
   const model = chosen(models, fields.model);
