@@ -20,7 +20,7 @@ class KeyValue(nn.Module):
 
     def __init__(self, attention: Attention) -> None:
         super().__init__()
-        weights, bias = attention.key_value.weight.detach().chunk(2), attention.key_value.bias
+        weights, bias = attention.key_value.weight.detach().chunk(2), attention.key_value.bias  # views
         biases = (None, None) if bias is None else bias.detach().chunk(2)
         self.key, self.value = (_linear(*parts) for parts in zip(weights, biases, strict=True))
 
@@ -48,10 +48,13 @@ def projections(attentions: Iterable[Attention]) -> nn.ModuleList:
 def scaled_query(attention: Attention) -> nn.Linear:
     """Return the projection to queries, scaled as attention scales scores."""
     weight, bias = attention.query.weight.detach(), attention.query.bias
+    if attention.scale == 1.0:
+        return _linear(weight, None if bias is None else bias.detach())
     return _linear(weight * attention.scale, None if bias is None else bias.detach() * attention.scale)
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
-    linear = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device=weight.device).requires_grad_(False)
-    linear.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias is not None, device="meta").requires_grad_(False)
+    state = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    linear.load_state_dict(state, assign=True)
     return linear

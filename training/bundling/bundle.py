@@ -22,6 +22,7 @@ from models.store import load_bundle
 from training.bundling.device_graphs import cuda_file, cuda_graphs, with_cuda_graphs
 from training.bundling.model_card import with_device_line
 from training.bundling.onnx import WEIGHTS, save_graphs
+from training.bundling.weight_file import WeightFile
 from training.settings import PositiveInt, Settings
 
 __all__ = [
@@ -94,8 +95,8 @@ class BundleSource(abc.ABC, Generic[Int8T]):
     """What int8 costs, or would cost; set by `measure`."""
 
     @abc.abstractmethod
-    def graphs(self) -> Mapping[str, BundleGraph]:
-        """Return the graphs by name, in float32."""
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
+        """Return the graphs by name, in float32; their weights may be in a file that exists until the bundle does."""
 
     @abc.abstractmethod
     def files(self) -> Mapping[str, Callable[[Path], object]]:
@@ -222,7 +223,7 @@ class BundleWriter(Generic[Int8T]):
         """Write all files; return the manifest, and the differences of the float32 graphs from their references."""
         source, settings = self._source, self._settings
         self._report("exporting graphs")
-        graphs = source.graphs()
+        graphs = source.graphs(WeightFile(directory.with_name(f"{directory.name}.exported")))
         draft = Draft(source=source, settings=settings, directory=directory, graphs=graphs, report=self._report)
         for name, write in source.files().items():
             write(directory / name)

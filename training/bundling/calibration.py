@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import tempfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import onnx
 import onnxruntime
@@ -10,6 +12,7 @@ import onnxruntime
 from models.backend import Array, BackendName, Resident
 from models.backend.torchscript import TorchScriptResident
 from training.bundling.quantize import matrix_products
+from training.bundling.weight_file import save_graphs
 
 __all__ = ["RangeRecorder"]
 
@@ -25,11 +28,14 @@ class RangeRecorder:
         self._watched = {
             name: sorted({node.input[0] for node in matrix_products(model)}) for name, model in models.items()
         }
-        self._sessions = {name: self._session(model, self._watched[name]) for name, model in models.items()}
+        observed = {name: self._observed(model, self._watched[name]) for name, model in models.items()}
+        with tempfile.TemporaryDirectory() as temporary:  # sessions have the files mapped
+            save_graphs(observed, Path(temporary))
+            self._sessions = {name: self._session(Path(temporary) / f"{name}.onnx") for name in models}
         self._seen: dict[tuple[str, str], tuple[float, float]] = {}
 
     @staticmethod
-    def _session(model: onnx.ModelProto, watched: Sequence[str]) -> onnxruntime.InferenceSession:
+    def _observed(model: onnx.ModelProto, watched: Sequence[str]) -> onnx.ModelProto:
         observed = copy.deepcopy(model)
         known = {tensor.name for tensor in (*model.graph.output, *model.graph.input)}
         observed.graph.output.extend(
@@ -37,9 +43,13 @@ class RangeRecorder:
             for name in watched
             if name not in known
         )
+        return observed
+
+    @staticmethod
+    def _session(path: Path) -> onnxruntime.InferenceSession:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        return onnxruntime.InferenceSession(observed.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def run(self, graph: str, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         computed = [name for name in self._watched[graph] if name not in inputs]

@@ -16,6 +16,8 @@ from training.softmax.kernels import Linear, Power
 
 __all__ = ["FoldedSoftmax", "layer_section"]
 
+_CLASSES_AT_ONCE = 4096
+"""Classes whose vectors are in memory in float64 at a time."""
 _LEAST_RANKED = 1e-30
 """Probabilities of a mixture from which on classes are ranked by the sum over the components, which is a float32."""
 
@@ -61,8 +63,7 @@ class FoldedSoftmax(nn.Module):
         self._statistics = nn.ModuleList()
         for k, kernel in enumerate(self._kernels):
             weight = weights[k if len(weights) > 1 else 0]
-            exact = kernel.class_statistics(weight.double())
-            kept = [nn.Parameter(statistic.to(weight.dtype), requires_grad=False) for statistic in exact]
+            kept = [nn.Parameter(statistic, requires_grad=False) for statistic in _statistics(kernel, weight)]
             self._statistics.append(nn.ParameterList(kept))
 
     def mixture_weights(self, hidden: Tensor) -> Tensor:
@@ -164,6 +165,12 @@ class FoldedSoftmax(nn.Module):
             return products[0] - statistics[0]
         positions = kernel.position_statistics(at_least_float32(vector))
         return at_least_float32(kernel.score(products, statistics, positions, vector.shape[1]))
+
+
+def _statistics(kernel: Kernel, weight: Tensor) -> list[Tensor]:
+    """Return the per-class terms of a kernel, some of `[V]`, computed in float64 of some classes at a time."""
+    parts = [kernel.class_statistics(rows.double()) for rows in weight.split(_CLASSES_AT_ONCE)]
+    return [torch.cat(statistic).to(weight.dtype) for statistic in zip(*parts, strict=True)]
 
 
 def _shared_products(rows: list[Tensor], weight: Tensor) -> list[Tensor]:

@@ -1,9 +1,7 @@
 """ONNX graphs of a bundle: traced with `torch.onnx.export`, then wired and stored."""
 
-import hashlib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +11,16 @@ import onnxscript.optimizer
 import onnxscript.values
 import torch
 from numpy.typing import NDArray
-from onnx import numpy_helper
-from onnx.external_data_helper import set_external_data
 from onnxscript import opset18
 
 from models.bundle.manifest import Graph
 from training.bundling.graphs import ExportGraph
-from training.bundling.onnx_tools import check_graph, keep_used_weights, quiet, without_weights
+from training.bundling.onnx_tools import check_graph, keep_used_weights, quiet
+from training.bundling.weight_file import SHARED_BYTES, WEIGHTS, WeightFile, array_of, save_graphs
 from training.networks.lstm import PADDED_LSTM
 from training.networks.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
-
-WEIGHTS = "weights.bin"
-"""File that holds the weights of all graphs of a bundle, each once."""
 
 op: Any = opset18  # typed for scripts, called here on graph values
 
@@ -53,13 +47,15 @@ def _multi_head_attention() -> Any:
 multi_head_attention: Callable[..., ir.Value] = _multi_head_attention()
 
 _NO_LIMIT = 1 << 40
+_FOLDED_BYTES = 1 << 20
+"""Size up to which the exporter folds by itself, or more."""
 
-_SHARED_BYTES = 4096
-"""Smaller weights stay inside their graph."""
 
+def to_onnx(graph: ExportGraph, weights: WeightFile | None = None) -> onnx.ModelProto:
+    """Return a graph as an ONNX model whose inputs and outputs are those of its contract.
 
-def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
-    """Return a graph as an ONNX model whose inputs and outputs are those of its contract."""
+    Its weights are written to `weights`, or else are in the model, which then cannot be serialized above 2 GiB.
+    """
     axes: dict[str, torch.export.Dim] = {}
     for tensor in graph.contract.inputs:
         axes |= {axis: torch.export.Dim(axis) for axis in tensor.shape if isinstance(axis, str)}
@@ -86,9 +82,12 @@ def to_onnx(graph: ExportGraph) -> onnx.ModelProto:
             },
         )
         assert program is not None
+        _multiply_by_held_weights(program.model)
         # The exporter folds small constants only; reordered gates and transposed matrices are large.
         onnxscript.optimizer.fold_constants(program.model, input_size_limit=_NO_LIMIT, output_size_limit=_NO_LIMIT)
         onnxscript.optimizer.remove_unused_nodes(program.model)
+        if weights is not None:
+            _move_weights(program.model, weights)
     model = program.model_proto
     _undo_folded_transposes(model)
     _declare_outputs(model, graph.contract)
@@ -165,12 +164,59 @@ def _known(dimension: int | ir.SymbolicDim) -> int:
     return dimension
 
 
-def _undo_folded_transposes(model: onnx.ModelProto) -> None:
-    """Replace `x @ T`, T being a stored transpose of a weight W that the graph holds too, by Gemm with W itself.
+def _multiply_by_held_weights(model: ir.Model) -> None:
+    """Replace `x @ W.T` by Gemm with W itself, where the graph has another use for the stored weight W.
 
-    The exporter folds `weight.t()` into a second copy of the projection matrix, the largest weight there is.
+    The exporter would fold `weight.t()` into a second copy of the projection matrix, the largest weight there is.
     """
-    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    large = {value.name: _storage(value) for value in _large_weights(model)}
+    others = {
+        large[value.name]: value
+        for value in _large_weights(model)
+        if any(use.node.op_type != "Transpose" for use in value.uses())
+    }
+    for node in model.graph:
+        weight = node.inputs[0] if node.op_type == "Transpose" else None
+        held = None if weight is None or weight.name not in large else others.get(large[weight.name])
+        if held is None:
+            continue
+        for product, place in list(node.outputs[0].uses()):
+            if product.op_type == "MatMul" and place == 1:
+                product.op_type = "Gemm"
+                product.replace_input_with(1, held)
+                product.attributes["transB"] = ir.AttrInt64("transB", 1)
+
+
+def _large_weights(model: ir.Model) -> Iterator[ir.Value]:
+    for value in model.graph.initializers.values():
+        if value.const_value is not None and value.const_value.nbytes >= SHARED_BYTES:
+            yield value
+
+
+def _storage(weight: ir.Value) -> object:
+    """Return what is equal of two weights in one place of the memory."""
+    assert weight.const_value is not None
+    interface = weight.const_value.numpy().__array_interface__
+    return interface["data"][0], interface["shape"], interface["strides"], interface["typestr"]
+
+
+def _move_weights(model: ir.Model, weights: WeightFile) -> None:
+    """Write the weights of a model to a file, to which it refers then."""
+    for value in _large_weights(model):
+        tensor = value.const_value
+        assert tensor is not None
+        assert value.name is not None
+        array = tensor.numpy()
+        offset, shape = weights.add(array), ir.Shape(array.shape)
+        value.const_value = ir.ExternalTensor(
+            str(weights.path), offset, tensor.nbytes, tensor.dtype, shape=shape, name=value.name
+        )
+
+
+def _undo_folded_transposes(model: onnx.ModelProto) -> None:
+    """Do the same for small weights, whose transposes the exporter has folded already."""
+    arrays = {tensor.name: array_of(tensor) for tensor in model.graph.initializer if len(tensor.dims) == 2}
+    arrays = {name: array for name, array in arrays.items() if SHARED_BYTES <= array.nbytes <= _FOLDED_BYTES}
     originals = {name: original for name in arrays if (original := _transpose_of(name, arrays)) is not None}
     for node in model.graph.node:
         if node.op_type == "MatMul" and node.input[1] in originals:
@@ -181,10 +227,7 @@ def _undo_folded_transposes(model: onnx.ModelProto) -> None:
 
 
 def _transpose_of(name: str, arrays: Mapping[str, NDArray[np.generic]]) -> str | None:
-    array = arrays[name]
-    if array.ndim != 2 or array.nbytes < _SHARED_BYTES:
-        return None
-    order = list(arrays)
+    array, order = arrays[name], list(arrays)
     for other in order[: order.index(name)]:
         candidate = arrays[other]
         # A row is compared first: networks have many matrices of one shape.
@@ -211,31 +254,3 @@ def _strip_traces(model: onnx.ModelProto) -> None:
     for item in (model, model.graph, *model.graph.node, *model.graph.input, *model.graph.initializer):
         del item.metadata_props[:]
         item.doc_string = ""
-
-
-def save_graphs(models: Mapping[str, onnx.ModelProto], directory: Path) -> list[str]:
-    """Writes `<name>.onnx` for each model and `weights.bin`, which holds equal weights once; returns the file names.
-
-    The models themselves stay as they are.
-    """
-    offsets: dict[bytes, int] = {}  # by the SHA-256 of the weights
-    with (directory / WEIGHTS).open("wb") as weights:
-        for name, original in models.items():
-            model = without_weights(original)
-            for tensor in original.graph.initializer:
-                stored = model.graph.initializer.add()
-                data = numpy_helper.to_array(tensor).tobytes()
-                if len(data) < _SHARED_BYTES:
-                    stored.CopyFrom(tensor)
-                    continue
-                digest = hashlib.sha256(data).digest()
-                if digest not in offsets:
-                    weights.write(b"\0" * (-weights.tell() % 4096))  # pages, so that the file can be mapped
-                    offsets[digest] = weights.tell()
-                    weights.write(data)
-                stored.name, stored.data_type, stored.raw_data = tensor.name, tensor.data_type, b""
-                stored.dims.extend(tensor.dims)
-                set_external_data(stored, WEIGHTS, offsets[digest], len(data))
-                stored.ClearField("raw_data")
-            onnx.save_model(model, directory / f"{name}.onnx")
-    return [*(f"{name}.onnx" for name in models), WEIGHTS]

@@ -12,11 +12,15 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from training.bundling.onnx_tools import keep_used_weights
+from training.bundling.weight_file import array_of
 
 __all__ = ["matrix_products", "quantize_int8_static", "quantize_int8_weights"]
 
 _LARGEST_WEIGHT = 63
 """Seven bits: processors without a wide enough accumulator saturate where two products of eight bits are added."""
+
+_ROWS_AT_ONCE = 4096
+"""Rows of a matrix that are rounded at a time."""
 
 _SMALLEST = 4096
 """Products with fewer weights stay as they are."""
@@ -31,13 +35,13 @@ def quantize_int8_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     stored = copy.deepcopy(model)
     graph, nodes, weights = stored.graph, [], []
     for tensor in graph.initializer:
-        array = numpy_helper.to_array(tensor)
+        array = array_of(tensor)
         if array.dtype != np.float32 or array.ndim < 2 or array.size < _SMALLEST:
             weights.append(tensor)
             continue
         name = tensor.name
-        scales = np.maximum(np.abs(array).max(axis=-1, keepdims=True), 1e-12) / 127
-        weights.append(numpy_helper.from_array(np.round(array / scales).astype(np.int8), f"{name}_int8"))
+        scales = _scales(array, -1, 127)
+        weights.append(numpy_helper.from_array(_rounded(array, scales), f"{name}_int8"))
         weights.append(numpy_helper.from_array(scales.astype(np.float32), f"{name}_scales"))
         nodes.append(helper.make_node("Cast", [f"{name}_int8"], [f"{name}_float"], to=onnx.TensorProto.FLOAT))
         nodes.append(helper.make_node("Mul", [f"{name}_float", f"{name}_scales"], [name]))
@@ -80,6 +84,23 @@ def quantize_int8_static(
     return graph.finish()
 
 
+def _scales(array: NDArray[np.float32], axis: int, largest: int) -> NDArray[np.float32]:
+    """Return the factors, along an axis, by which the largest entries become integers of this size; the axis stays."""
+    bounds = array.max(axis=axis, keepdims=True), -array.min(axis=axis, keepdims=True)
+    found: NDArray[np.float32] = np.maximum(np.maximum(*bounds), 1e-12) / largest
+    return found
+
+
+def _rounded(array: NDArray[np.float32], scales: NDArray[np.float32]) -> NDArray[np.int8]:
+    """Return `array / scales` as integers; without copies in float32, which may be large."""
+    found = np.empty(array.shape, np.int8)
+    parts = np.broadcast_to(scales, (len(array), *scales.shape[1:]))
+    for first in range(0, len(array), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        found[rows] = np.round(array[rows] / parts[rows])
+    return found
+
+
 class _Rewriter:
     """Collects the nodes and weights of a quantized graph."""
 
@@ -101,9 +122,9 @@ class _Rewriter:
         if inputs not in self._quantized:
             self._quantized.add(inputs)
             self.nodes.append(helper.make_node("QuantizeLinear", [inputs, step, zero], [f"{inputs}_quantized"]))
-        scales = np.maximum(np.abs(weight).max(axis=0), 1e-12) / _LARGEST_WEIGHT
-        integers = self._add(f"{node.input[1]}_int8", np.round(weight / scales).astype(np.int8))
-        factors = self._add(f"{node.input[1]}_scales", scales.astype(np.float32))
+        scales = _scales(weight, 0, _LARGEST_WEIGHT)
+        integers = self._add(f"{node.input[1]}_int8", _rounded(weight, scales))
+        factors = self._add(f"{node.input[1]}_scales", scales[0].astype(np.float32))
         bias = list(node.input[2:])
         self.nodes.append(
             helper.make_node(
@@ -120,8 +141,8 @@ class _Rewriter:
     def table(self, node: onnx.NodeProto) -> None:
         """Replaces a look-up of rows by one of integers and of their scales."""
         rows, (result,) = self._array(node.input[0]), node.output
-        scales = np.maximum(np.abs(rows).max(axis=1, keepdims=True), 1e-12) / 127
-        integers = self._add(f"{node.input[0]}_rows", np.round(rows / scales).astype(np.int8))
+        scales = _scales(rows, 1, 127)
+        integers = self._add(f"{node.input[0]}_rows", _rounded(rows, scales))
         factors = self._add(f"{node.input[0]}_row_scales", scales.astype(np.float32))
         self.nodes += [
             helper.make_node("Gather", [integers, node.input[1]], [f"{result}_int8"]),
@@ -143,7 +164,7 @@ class _Rewriter:
         return self._model
 
     def _array(self, name: str) -> NDArray[np.float32]:
-        return numpy_helper.to_array(self._weights[name])
+        return array_of(self._weights[name])
 
     def _add(self, name: str, array: NDArray[np.generic]) -> str:
         self._weights.setdefault(name, numpy_helper.from_array(array, name))

@@ -18,6 +18,8 @@ __all__ = [
     "absolute_difference",
     "both_outputs",
     "check_device_graphs",
+    "inputs_of",
+    "outputs_of",
     "verify_bundle",
     "verify_device_graphs",
 ]
@@ -71,10 +73,19 @@ def both_outputs(
     backend: Backend, name: str, graph: ExportGraph, inputs: tuple[Tensor, ...]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
     """Return the outputs of a graph's module and those of a backend, by name."""
+    names, expected = [tensor.name for tensor in graph.contract.outputs], outputs_of(graph, inputs)
+    return expected, dict(zip(names, backend.run(name, inputs_of(graph, inputs), names), strict=True))
+
+
+def inputs_of(graph: ExportGraph, inputs: tuple[Tensor, ...]) -> dict[str, Array]:
+    """Return inputs of a graph by name."""
+    return {spec.name: value.numpy() for spec, value in zip(graph.contract.inputs, inputs, strict=True)}
+
+
+def outputs_of(graph: ExportGraph, inputs: tuple[Tensor, ...]) -> dict[str, Array]:
+    """Return the outputs of a graph's module by name."""
     names = [tensor.name for tensor in graph.contract.outputs]
-    feed = {spec.name: value.numpy() for spec, value in zip(graph.contract.inputs, inputs, strict=True)}
-    expected = {key: value.numpy() for key, value in zip(names, graph.module(*inputs), strict=True)}
-    return expected, dict(zip(names, backend.run(name, feed, names), strict=True))
+    return {key: value.numpy() for key, value in zip(names, graph.module(*inputs), strict=True)}
 
 
 def absolute_difference(expected: Array, got: Array) -> Array:

@@ -1,24 +1,31 @@
 """The layers of Transformers that follow fairseq's names, as MarianMT, M2M100 and mBART do, from a model file."""
 
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Iterable, Mapping
 
 import torch
+from torch import nn
 from torch.nn import functional
 
-from training.importing.weights import NamedWeights
+from training.importing.weights import NamedWeights, assign, output_bias
 from training.networks.transformer import Activation, Attention, DecoderLayer, EncoderLayer, Transformer
 
-__all__ = ["ACTIVATIONS", "ActivationName", "copy_layers"]
+__all__ = ["ACTIVATIONS", "copy_layers", "stored_bias"]
 
-ActivationName = Literal["relu", "gelu", "silu"]
 ACTIVATIONS: Mapping[str, Activation] = {"relu": functional.relu, "gelu": functional.gelu, "silu": functional.silu}
 """Activations of feed-forward networks by their names in the manifest."""
 
 
+def stored_bias(weights: NamedWeights, vocab_size: int, never_generated: Iterable[int]) -> nn.Parameter:
+    """Return the bias of each output token `[V]`, minus infinity for those that are never generated."""
+    bias = torch.zeros(1, vocab_size)
+    if "final_logits_bias" in weights.tensors:
+        bias = weights.take("final_logits_bias", shape=(1, vocab_size))
+    return output_bias(bias[0], never_generated)
+
+
 @torch.no_grad()
 def copy_layers(weights: NamedWeights, network: Transformer) -> None:
-    """Copy the layers of encoder and decoder to a network; raises `ImportRefused` where a weight is not as expected."""
+    """Give a network the layers of encoder and decoder; raises `ImportRefused` where a weight is not as expected."""
     for index, layer in enumerate(network.encoder_layers()):
         name = f"model.encoder.layers.{index}"
         _attention(weights, f"{name}.self_attn", layer.attention)
@@ -41,7 +48,7 @@ def _attention(weights: NamedWeights, name: str, attention: Attention) -> None:
     size = attention.query.in_features
     for part, shape in (("weight", (size, size)), ("bias", (size,))):
         both = [weights.take(f"{name}.{each}.{part}", shape=shape) for each in ("k_proj", "v_proj")]
-        getattr(attention.key_value, part).copy_(torch.cat(both))
+        assign(attention.key_value, part, torch.cat(both))
 
 
 def _feed_forward(weights: NamedWeights, name: str, layer: EncoderLayer | DecoderLayer) -> None:

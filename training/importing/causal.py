@@ -30,6 +30,7 @@ from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
 from training.bundling.quantize import quantize_int8_weights
 from training.bundling.verify import absolute_difference
+from training.bundling.weight_file import WeightFile
 from training.data.tokenization import unknown_token
 from training.importing.causal_config import ARCHITECTURE_NAMES, CausalConfig, read_causal_config
 from training.importing.causal_weights import read_causal_weights
@@ -97,9 +98,9 @@ class CausalImporter(Importer):
             raise ImportRefused(f"--max-tokens must lie between 1 and {most}, not {wanted}")
         return wanted
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         exported = causal_graphs(self.network, self.head if self.layer is None else FoldedSoftmax(self.layer))
-        return {name: BundleGraph(graph.contract, to_onnx(graph)) for name, graph in exported.items()}
+        return {name: BundleGraph(graph.contract, to_onnx(graph, weights)) for name, graph in exported.items()}
 
     def files(self) -> Mapping[str, Callable[[Path], object]]:
         return {TOKENIZER: self.tokenizer.save}

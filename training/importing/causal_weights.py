@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from training.importing.causal_config import CausalConfig
 from training.importing.errors import ImportRefused
-from training.importing.weights import NamedWeights
+from training.importing.weights import NamedWeights, assign
 from training.networks.causal_transformer import CausalHead, CausalLayer, CausalSettings, CausalTransformer
 
 __all__ = ["read_causal_weights"]
@@ -40,11 +40,8 @@ def read_causal_weights(
             if not torch.equal(stored, network.embedding.weight):
                 raise ImportRefused(f"weights: {output[0]} differs from the tokens' vectors that it is tied to")
     else:
-        head.linear.weight.copy_(weights.take(*output, shape=size))
-    if weights.tensors:
-        raise ImportRefused(
-            f"the file has weights that no {architecture} has: {', '.join(sorted(weights.tensors)[:5])}"
-        )
+        assign(head.linear, "weight", weights.take(*output, shape=size))
+    weights.expect_none_left(architecture)
     for layer in network.decoder_layers():
         _scale_queries(layer, config.attention_scale)
     return network.requires_grad_(False).eval(), head.requires_grad_(False).eval()
@@ -86,7 +83,7 @@ def _neox(weights: NamedWeights, network: CausalTransformer) -> tuple[str, ...]:
         weights.copy_to(f"{name}.post_attention_layernorm", layer.feed_forward_norm)
         for part, values in _by_head(weights, f"{name}.attention.query_key_value", network.settings).items():
             for linear, each in zip(_projections(layer), values, strict=True):
-                getattr(linear, part).copy_(each)
+                assign(linear, part, each)
         weights.copy_to(f"{name}.attention.dense", layer.attention.output)
         weights.copy_to(f"{name}.mlp.dense_h_to_4h", layer.feed_forward.inner)
         weights.copy_to(f"{name}.mlp.dense_4h_to_h", layer.feed_forward.outer)
@@ -135,8 +132,8 @@ def _llama(weights: NamedWeights, network: CausalTransformer, *, offset: float) 
         norms.append((f"{name}.{before}", after))
     for name, norm in norms:
         weights.copy_to(name, norm)
-        for weight in norm.parameters():
-            weight.add_(offset)
+        for part, weight in list(norm.named_parameters()):
+            assign(norm, part, weight + offset)
     return ("lm_head.weight",)
 
 
@@ -145,8 +142,8 @@ def _projections(layer: CausalLayer) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
 
 
 def _set(linear: nn.Linear, weight: Tensor, bias: Tensor) -> None:
-    linear.weight.copy_(weight)
-    linear.bias.copy_(bias)
+    assign(linear, "weight", weight.contiguous())
+    assign(linear, "bias", bias)
 
 
 def _copy_transposed(weights: NamedWeights, name: str, linear: nn.Linear) -> None:
@@ -159,5 +156,5 @@ def _scale_queries(layer: CausalLayer, scale: float) -> None:
     """Multiply queries by the scale of attention: their norm, or without one their projection."""
     attention = layer.attention
     scaled = attention.query_norm if list(attention.query_norm.parameters()) else attention.query
-    for parameter in scaled.parameters():
-        parameter.mul_(scale)
+    for name, parameter in list(scaled.named_parameters()):
+        assign(scaled, name, parameter * scale)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from models.tasks.text_classification import Classifier
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.encoder import Encoder, labels_of
 from training.importing.encoder_graph import TopClasses, log_probabilities
@@ -41,9 +42,9 @@ class SequenceClassifierImporter(ClassifierImporter):
     def network_line(self) -> str:
         return self._encoder.network_line
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         head = TopClasses(independent=self.independent, normalizers=self.zero_shot)
-        return {"classify": self._encoder.graph(head, self.contract, [torch.tensor(1)])}
+        return {"classify": self._encoder.graph(weights, head, self.contract, [torch.tensor(1)])}
 
     def largest_difference(self, model: Classifier, bundle: Path, texts: Sequence[str]) -> float:
         self._encoder.compare_tokens(self.tokenizer, texts)

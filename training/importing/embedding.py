@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from models.tasks.text_embedding import Embedder
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.embedder import EmbedderImporter, put_in_lower_case
 from training.importing.encoder import INSTEAD, Encoder
 from training.importing.errors import ImportRefused
@@ -63,8 +64,8 @@ class EmbeddingImporter(EmbedderImporter):
         self.modules, self.encoder, self.tokenizer = sentences.modules, sentences.encoder, sentences.tokenizer
         self.dimensions = sentences.dimensions
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
-        return {"embed": self.encoder.graph(self._sentences.head, self.contract)}
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
+        return {"embed": self.encoder.graph(weights, self._sentences.head, self.contract)}
 
     def largest_difference(self, model: Embedder, bundle: Path, texts: Sequence[str]) -> float:
         self.encoder.compare_tokens(self.tokenizer, texts)

@@ -30,6 +30,7 @@ from training.bundling.graphs import ExportGraph, Tensors, random_sequences
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
 from training.bundling.quantize import matrix_products, quantize_int8_static
+from training.bundling.weight_file import WeightFile
 from training.importing.encoder_graph import EncoderModule
 from training.importing.errors import ImportRefused, described
 from training.importing.importer import ImportOptions, need
@@ -193,7 +194,9 @@ class Encoder:
             f"feed-forward {sizes.inner_size}"
         )
 
-    def graph(self, head: nn.Module, described_graph: Graph, further: Sequence[Tensor] = ()) -> BundleGraph:
+    def graph(
+        self, weights: WeightFile, head: nn.Module, described_graph: Graph, further: Sequence[Tensor] = ()
+    ) -> BundleGraph:
         """Return the graph of the encoder and a head; `further` are examples of the head's own inputs.
 
         The head takes the output of transformers, the lengths `[B]`, and its own inputs. Raises `ImportRefused` where
@@ -208,7 +211,7 @@ class Encoder:
         second = [torch.clamp(lengths - 1, min=1)] if segments else []
         graph = ExportGraph(module, described_graph, (tokens, lengths, *second, *further))
         try:
-            return BundleGraph(described_graph, to_onnx(graph))
+            return BundleGraph(described_graph, to_onnx(graph, weights))
         except Exception as error:  # torch's exporter raises exceptions of many kinds
             if self.fused:
                 raise

@@ -130,7 +130,7 @@ class Importer(BundleSource[Agreement]):
         self.source, self.options = source, options
         self._largest_difference = 0.0
         self._float32: Any = None
-        """The loaded float32 bundle, with which that of int8 is compared."""
+        """The loaded float32 bundle, with which that of int8 is compared; where int8 graphs are made."""
 
     @abc.abstractmethod
     def largest_difference(self, model: Any, bundle: Path, texts: Sequence[str]) -> float:
@@ -138,6 +138,10 @@ class Importer(BundleSource[Agreement]):
 
         Each text is computed alone and in a batch. Raises `ImportRefused` where the tokens of a text differ.
         """
+
+    def compare(self, draft: Draft, texts: Sequence[str]) -> float:
+        """Return the same as `largest_difference` of a draft, which is loaded for it."""
+        return self.largest_difference(draft.load(), draft.directory, texts)
 
     @abc.abstractmethod
     def quantize(
@@ -180,9 +184,8 @@ class Importer(BundleSource[Agreement]):
 
     def verify(self, draft: Draft) -> Mapping[str, float]:
         versions, texts = self._versions(), self.options.samples.compared()
-        self._float32 = draft.load()
         draft.report(f"comparing with {versions} on {len(texts)} texts")
-        difference = self.largest_difference(self._float32, draft.directory, texts)
+        difference = self.compare(draft, texts)
         if not difference <= TOLERANCE:
             raise ImportRefused(
                 f"{self.compared} differs from that of {versions} by {difference:.1e}, above {TOLERANCE:.0e}"
@@ -191,6 +194,7 @@ class Importer(BundleSource[Agreement]):
         return {versions: difference}
 
     def quantized(self, draft: Draft) -> Mapping[str, onnx.ModelProto]:
+        self._float32 = draft.load()
         return self.quantize(draft.models, self._float32, self.options.samples.calibration())
 
     def measure(self, draft: Draft) -> None:

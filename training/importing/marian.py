@@ -48,9 +48,7 @@ class MarianImporter(TranslationImporter):
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
-        generation = source.json("generation_config.json", optional=True)
-        words = generation.get("bad_words_ids") or source.config.get("bad_words_ids")
-        self.settings = MarianSettings.parse({**source.config, "bad_words_ids": words})
+        self.settings = MarianSettings.parse(self.stated())
         said = source.json("tokenizer_config.json", optional=True)
         self.separate = said.get("separate_vocabs") is True
         """Whether source and target have vocabularies of their own."""
@@ -65,23 +63,9 @@ class MarianImporter(TranslationImporter):
         pair = _language_pair(options.languages, said, source.name)
         self.languages = _languages(*pair, self.source_vocabulary)
         self.special_tokens = self._special_tokens()
-        self.sizes = self._sizes()
+        self.sizes = NetworkSizes.of_bart(self.settings, "post", self.settings.target_size)
         self.never_generated = self.settings.never_generated
         self.max_tokens = self.chosen_max_tokens()
-
-    def _sizes(self) -> NetworkSizes:
-        settings = self.settings
-        return NetworkSizes(
-            hidden_size=settings.d_model,
-            inner_size=settings.encoder_ffn_dim,
-            heads=settings.encoder_attention_heads,
-            encoder_layers=settings.encoder_layers,
-            decoder_layers=settings.decoder_layers,
-            norm="post",
-            activation=settings.activation,
-            positions=settings.max_position_embeddings,
-            vocab_size=settings.target_size,
-        )
 
     def _special_tokens(self) -> SpecialTokens:
         settings, end = self.settings, self.settings.eos_token_id

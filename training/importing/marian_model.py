@@ -7,47 +7,32 @@ Outputs start after the padding token, which has probability 0 as an output.
 Shapes: `V` tokens, `d` hidden size.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from training.importing.bart_weights import ACTIVATIONS, ActivationName, copy_layers
-from training.importing.errors import ImportRefused
+from training.importing.bart_weights import ACTIVATIONS, copy_layers, stored_bias
 from training.importing.source import SourceDirectory
-from training.importing.weights import NamedWeights
+from training.importing.translation_settings import BartSettings, Size, Token
+from training.importing.weights import NamedWeights, without_memory
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["MarianSettings", "marian_positions", "read_marian"]
 
-Size = Annotated[int, Field(ge=1)]
-Token = Annotated[int, Field(ge=0)]
 
-
-class MarianSettings(BaseModel):
+class MarianSettings(BartSettings):
     """The fields of `config.json` that say what the model computes; defaults are those of transformers."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     model_type: Literal["marian"]
     vocab_size: Size = 58101
     decoder_vocab_size: Size | None = None
-    d_model: Size = 1024
-    max_position_embeddings: Size = 1024
-    encoder_layers: Size = 12
-    decoder_layers: Size = 12
-    encoder_ffn_dim: Size = 4096
-    decoder_ffn_dim: Size = 4096
-    encoder_attention_heads: Size = 16
-    decoder_attention_heads: Size = 16
     activation_function: Literal["relu", "gelu", "silu", "swish"] = "gelu"
     scale_embedding: bool = False
     share_encoder_decoder_embeddings: bool = True
-    tie_word_embeddings: bool = True
     normalize_before: Literal[False] = False
     normalize_embedding: Literal[False] = False
     add_final_layer_norm: Literal[False] = False
@@ -55,16 +40,6 @@ class MarianSettings(BaseModel):
     pad_token_id: Token = 58100
     eos_token_id: Token = 0
     decoder_start_token_id: Token = 58100
-    bad_words_ids: tuple[tuple[Token, ...], ...] | None = None
-
-    @classmethod
-    def parse(cls, config: Mapping[str, object]) -> Self:
-        """Return the settings; raises `ImportRefused` for a model of another kind."""
-        try:
-            return cls.model_validate(config)
-        except ValidationError as error:
-            problems = (f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
-            raise ImportRefused(f"config.json: {'; '.join(problems)}") from error
 
     @model_validator(mode="after")
     def _one_size_for_both_sides(self) -> Self:
@@ -85,13 +60,9 @@ class MarianSettings(BaseModel):
         return self.decoder_vocab_size or self.vocab_size
 
     @property
-    def activation(self) -> ActivationName:
-        return "silu" if self.activation_function == "swish" else self.activation_function
-
-    @property
     def never_generated(self) -> frozenset[int]:
         """Return the tokens that no output has: padding, and what `bad_words_ids` excludes by itself."""
-        return frozenset({self.pad_token_id, *(words[0] for words in self.bad_words_ids or () if len(words) == 1)})
+        return super().never_generated | {self.pad_token_id}
 
 
 def marian_positions(count: int, hidden_size: int) -> Tensor:
@@ -108,14 +79,13 @@ def read_marian(source: SourceDirectory, settings: MarianSettings) -> Translatio
     """Return the model of a directory, in evaluation mode; raises `ImportRefused` where a weight is not as expected."""
     weights = NamedWeights(source.weights())
     source_vectors, target_vectors, output = _word_vectors(weights, settings)
-    layer = GeneralizedSoftmax(settings.target_size, settings.d_model, bias=True)
+    layer = GeneralizedSoftmax(1, settings.d_model, bias=True)
     layer.weight = output
-    layer.bias = _bias(weights, settings)
+    layer.bias = stored_bias(weights, settings.target_size, settings.never_generated)
     network = _network(weights, settings)
     for name in ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight"):
         weights.tensors.pop(name, None)  # computed, and compared with transformers by the outputs
-    if weights.tensors:
-        raise ImportRefused(f"the file has weights that no Marian model has: {', '.join(sorted(weights.tensors)[:5])}")
+    weights.expect_none_left("Marian model")
     model = TranslationModel(
         network,
         layer,
@@ -142,28 +112,20 @@ def _word_vectors(weights: NamedWeights, settings: MarianSettings) -> tuple[nn.P
     return *sides, sides[1] if tied else nn.Parameter(weights.take(output, shape=size))
 
 
-def _bias(weights: NamedWeights, settings: MarianSettings) -> nn.Parameter:
-    """Return the bias of each output token `[V]`, minus infinity for those that are never generated."""
-    size = settings.target_size
-    bias = torch.zeros(size)
-    if "final_logits_bias" in weights.tensors:
-        bias = weights.take("final_logits_bias", shape=(1, size))[0]
-    bias[sorted(token for token in settings.never_generated if token < size)] = -torch.inf
-    return nn.Parameter(bias)
-
-
 def _network(weights: NamedWeights, settings: MarianSettings) -> Transformer:
-    network = Transformer(
-        settings.d_model,
-        settings.encoder_ffn_dim,
-        settings.encoder_attention_heads,
-        settings.encoder_layers,
-        settings.decoder_layers,
-        dropout=0.0,
-        norm="post",
-        activation=ACTIVATIONS[settings.activation],
-        embedding_scale=None if settings.scale_embedding else 1.0,
-        positions=marian_positions(settings.max_position_embeddings, settings.d_model),
-    )
+    positions = marian_positions(settings.max_position_embeddings, settings.d_model)
+    with without_memory():
+        network = Transformer(
+            settings.d_model,
+            settings.encoder_ffn_dim,
+            settings.encoder_attention_heads,
+            settings.encoder_layers,
+            settings.decoder_layers,
+            dropout=0.0,
+            norm="post",
+            activation=ACTIVATIONS[settings.activation],
+            embedding_scale=None if settings.scale_embedding else 1.0,
+            positions=positions,
+        )
     copy_layers(weights, network)
     return network

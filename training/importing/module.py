@@ -25,6 +25,7 @@ from training.bundling.graphs import ExportGraph, random_sequences
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
 from training.bundling.topk import top_k
+from training.bundling.weight_file import WeightFile
 from training.importing.causal import CausalImporter
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.errors import ImportRefused
@@ -157,12 +158,12 @@ class _ModuleImporter(ClassifierImporter):
     def network_line(self) -> str:
         return f"the PyTorch module `{self.source.name}`"
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         generator = torch.Generator().manual_seed(0)
         examples = random_sequences(self.tokenizer.vocab_size, 3, min(7, self.max_tokens), generator)
         graph = ExportGraph(_Classify(self._module).eval(), self.contract, (*examples, torch.tensor(1)))
         try:
-            return {"classify": BundleGraph(self.contract, to_onnx(graph))}
+            return {"classify": BundleGraph(self.contract, to_onnx(graph, weights))}
         except Exception as error:  # torch's exporter raises exceptions of many kinds
             raise ImportRefused(f"torch cannot export {self.source.name}: {error}") from error
 

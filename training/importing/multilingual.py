@@ -40,9 +40,7 @@ class MultilingualImporter(TranslationImporter):
         super().__init__(source, options)
         if options.prefix is not None:
             raise ImportRefused("--prefix is for T5 and mT5; this model has tokens for its languages")
-        generation = source.json("generation_config.json", optional=True)
-        words = generation.get("bad_words_ids") or source.config.get("bad_words_ids")
-        self.settings = settings = MultilingualSettings.parse({**source.config, "bad_words_ids": words})
+        self.settings = settings = MultilingualSettings.parse(self.stated())
         self._said = source.json("tokenizer_config.json", optional=True)
         if self._said.get("legacy_behaviour") is True:
             raise ImportRefused(
@@ -60,23 +58,9 @@ class MultilingualImporter(TranslationImporter):
         self.special_tokens = SpecialTokens(unknown=unknown, end=settings.eos_token_id, start=settings.start)
         if self._tokenizer.convert_tokens_to_ids("</s>") != settings.eos_token_id:
             raise ImportRefused(f"</s> is not token {settings.eos_token_id}, the eos_token_id of config.json")
-        self.sizes = self._sizes()
+        self.sizes = NetworkSizes.of_bart(settings, "pre", settings.vocab_size)
         self.never_generated = settings.never_generated
         self.max_tokens = self.chosen_max_tokens()
-
-    def _sizes(self) -> NetworkSizes:
-        settings = self.settings
-        return NetworkSizes(
-            hidden_size=settings.d_model,
-            inner_size=settings.encoder_ffn_dim,
-            heads=settings.encoder_attention_heads,
-            encoder_layers=settings.encoder_layers,
-            decoder_layers=settings.decoder_layers,
-            norm="pre",
-            activation=settings.activation,
-            positions=settings.max_position_embeddings,
-            vocab_size=settings.vocab_size,
-        )
 
     def _read_tokenizer(self) -> Any:
         if not self._has_pieces:

@@ -8,47 +8,30 @@ Shapes: `V` tokens, `d` hidden size.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
-from training.importing.bart_weights import ACTIVATIONS, ActivationName, copy_layers
-from training.importing.errors import ImportRefused, described
+from training.importing.bart_weights import ACTIVATIONS, copy_layers, stored_bias
 from training.importing.source import SourceDirectory
-from training.importing.weights import NamedWeights
+from training.importing.translation_settings import BartSettings, Token
+from training.importing.weights import NamedWeights, without_memory
 from training.networks.transformer import Sizes, Transformer, sinusoidal_positions
 from training.networks.translation_model import TranslationModel
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["MultilingualSettings", "read_multilingual"]
 
-Size = Annotated[int, Field(ge=1)]
-Token = Annotated[int, Field(ge=0)]
-
 _OFFSET = 2
 """Rows of a table of learned positions before that of the first token."""
 
 
-class MultilingualSettings(BaseModel):
+class MultilingualSettings(BartSettings):
     """The fields of `config.json` that say what the model computes; defaults are those of transformers."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     model_type: Literal["m2m_100", "mbart"]
-    vocab_size: Size
-    d_model: Size = 1024
-    max_position_embeddings: Size = 1024
-    encoder_layers: Size = 12
-    decoder_layers: Size = 12
-    encoder_ffn_dim: Size = 4096
-    decoder_ffn_dim: Size = 4096
-    encoder_attention_heads: Size = 16
-    decoder_attention_heads: Size = 16
-    activation_function: Literal["relu", "gelu", "silu", "swish"]
-    scale_embedding: bool
-    tie_word_embeddings: bool = True
     normalize_before: Literal[True] = True
     normalize_embedding: Literal[True] = True
     add_final_layer_norm: Literal[True] = True
@@ -57,21 +40,15 @@ class MultilingualSettings(BaseModel):
     eos_token_id: Token = 2
     decoder_start_token_id: Token | None = 2
     forced_bos_token_id: Token | None = None
-    bad_words_ids: tuple[tuple[Token, ...], ...] | None = None
 
     @classmethod
-    def parse(cls, config: Mapping[str, object]) -> Self:
-        """Return the settings; raises `ImportRefused` for a model of another kind."""
+    def defaults(cls, config: Mapping[str, object]) -> Mapping[str, object]:
         m2m = config.get("model_type") == "m2m_100"
-        defaults: dict[str, object] = {
+        return {
             "vocab_size": 128112 if m2m else 50265,
             "activation_function": "relu" if m2m else "gelu",
             "scale_embedding": m2m,
         }
-        try:
-            return cls.model_validate({**defaults, **config})
-        except ValidationError as error:
-            raise ImportRefused(f"config.json: {described(error)}") from error
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Self:
@@ -89,15 +66,6 @@ class MultilingualSettings(BaseModel):
         """Return the token that outputs start after; the end where none is stated."""
         return self.eos_token_id if self.decoder_start_token_id is None else self.decoder_start_token_id
 
-    @property
-    def activation(self) -> ActivationName:
-        return "silu" if self.activation_function == "swish" else self.activation_function
-
-    @property
-    def never_generated(self) -> frozenset[int]:
-        """Return the tokens that no output has: what `bad_words_ids` excludes by itself."""
-        return frozenset(words[0] for words in self.bad_words_ids or () if len(words) == 1)
-
 
 @torch.no_grad()
 def read_multilingual(source: SourceDirectory, settings: MultilingualSettings) -> TranslationModel:
@@ -108,25 +76,15 @@ def read_multilingual(source: SourceDirectory, settings: MultilingualSettings) -
     vectors = nn.Parameter(weights.take(*names, *tied, shape=size))
     output = vectors if tied else nn.Parameter(weights.take("lm_head.weight", shape=size))
     layer = GeneralizedSoftmax(1, settings.d_model, bias=True)
-    layer.weight, layer.bias = output, _bias(weights, settings)
+    layer.weight = output
+    layer.bias = stored_bias(weights, settings.vocab_size, settings.never_generated)
     network = _network(weights, settings)
     for side in ("encoder", "decoder"):
         weights.tensors.pop(f"model.{side}.embed_positions.weights", None)  # computed
-    if weights.tensors:
-        named = ", ".join(sorted(weights.tensors)[:5])
-        raise ImportRefused(f"the file has weights that no {settings.model_type} model has: {named}")
+    weights.expect_none_left(f"{settings.model_type} model")
     own = None if output is vectors else vectors
     model = TranslationModel(network, layer, source_vectors=own, target_vectors=own)
     return model.requires_grad_(False).eval()
-
-
-def _bias(weights: NamedWeights, settings: MultilingualSettings) -> nn.Parameter:
-    """Return the bias of each output token `[V]`, minus infinity for those that are never generated."""
-    bias = torch.zeros(settings.vocab_size)
-    if "final_logits_bias" in weights.tensors:
-        bias = weights.take("final_logits_bias", shape=(1, settings.vocab_size))[0]
-    bias[sorted(token for token in settings.never_generated if token < settings.vocab_size)] = -torch.inf
-    return nn.Parameter(bias)
 
 
 def _positions(weights: NamedWeights, settings: MultilingualSettings) -> tuple[Tensor, Tensor | None]:
@@ -142,21 +100,22 @@ def _positions(weights: NamedWeights, settings: MultilingualSettings) -> tuple[T
 
 def _network(weights: NamedWeights, settings: MultilingualSettings) -> Transformer:
     positions, target_positions = _positions(weights, settings)
-    network = Transformer(
-        settings.d_model,
-        settings.encoder_ffn_dim,
-        settings.encoder_attention_heads,
-        settings.encoder_layers,
-        settings.decoder_layers,
-        dropout=0.0,
-        norm="pre",
-        activation=ACTIVATIONS[settings.activation],
-        embedding_scale=None if settings.scale_embedding else 1.0,
-        positions=positions,
-        target_positions=target_positions,
-        decoder_sizes=Sizes(settings.decoder_ffn_dim, settings.decoder_attention_heads),
-        embedding_norm=settings.model_type == "mbart",
-    )
+    with without_memory():
+        network = Transformer(
+            settings.d_model,
+            settings.encoder_ffn_dim,
+            settings.encoder_attention_heads,
+            settings.encoder_layers,
+            settings.decoder_layers,
+            dropout=0.0,
+            norm="pre",
+            activation=ACTIVATIONS[settings.activation],
+            embedding_scale=None if settings.scale_embedding else 1.0,
+            positions=positions,
+            target_positions=target_positions,
+            decoder_sizes=Sizes(settings.decoder_ffn_dim, settings.decoder_attention_heads),
+            embedding_norm=settings.model_type == "mbart",
+        )
     copy_layers(weights, network)
     norms: dict[str, Any] = {
         "model.encoder.layer_norm": network.encoder_norm,

@@ -14,6 +14,7 @@ from onnx import NodeProto, helper
 from models.tasks.zero_shot import NORMALIZERS
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.errors import ImportRefused
 from training.importing.importer import ONNX, ImportOptions, register
@@ -58,7 +59,7 @@ class OnnxClassifierImporter(ClassifierImporter):
     def network_line(self) -> str:
         return self._encoder.network_line
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         nodes = _nodes_after(independent=self.independent, normalizers=self.zero_shot)
         return {"classify": self._encoder.graph(self.contract, nodes)}
 

@@ -16,6 +16,7 @@ from onnx import NodeProto, TensorProto, helper
 
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.embedder import EmbedderImporter, put_in_lower_case
 from training.importing.errors import ImportRefused
 from training.importing.importer import ONNX_EMBEDDER, ImportOptions, register
@@ -83,7 +84,7 @@ class OnnxEmbeddingImporter(EmbedderImporter):
             )
         return modules
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         nodes = _pooling_nodes(self.modules.poolings)
         return {"embed": self.encoder.graph(self.contract, nodes)}
 

@@ -11,6 +11,7 @@ from onnx import helper
 
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.errors import ImportRefused
 from training.importing.importer import ONNX_REGRESSOR, ImportOptions, register
 from training.importing.onnx_encoder import OnnxEncoder
@@ -41,7 +42,7 @@ class OnnxRegressionImporter(RegressorImporter):
             raise ImportRefused(f"the graph gives {numbers.size} numbers for each text; models of one can be imported")
         self.activation = score_activation(self.encoder.config)
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         to_numbers = (
             helper.make_node("Squeeze", ["output", "second_axis"], ["values"])
             if self._is_column

@@ -13,6 +13,7 @@ from onnx import helper
 
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.errors import ImportRefused
 from training.importing.importer import ONNX_TAGGER, ImportOptions, register
 from training.importing.onnx_encoder import OnnxEncoder
@@ -47,7 +48,7 @@ class OnnxTaggerImporter(TaggerImporter):
     def network_line(self) -> str:
         return self._encoder.network_line
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         normalized = helper.make_node("LogSoftmax", ["output"], ["log_probabilities"], axis=-1)
         return {"tag": self._encoder.graph(self.contract, [normalized])}
 

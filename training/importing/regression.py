@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from models.tasks.text_regression import Regressor
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.encoder import Encoder
 from training.importing.errors import ImportRefused
 from training.importing.importer import REGRESSOR, ImportOptions, register
@@ -34,8 +35,8 @@ class RegressionImporter(RegressorImporter):
             raise ImportRefused("a model of regression with several numbers cannot be imported; one number can be")
         self.activation = score_activation(source.config)
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
-        return {"regress": self.encoder.graph(_OneNumber(), self.contract)}
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
+        return {"regress": self.encoder.graph(weights, _OneNumber(), self.contract)}
 
     def largest_difference(self, model: Regressor, bundle: Path, texts: Sequence[str]) -> float:
         self.encoder.compare_tokens(self.encoder.tokenizer, texts)

@@ -17,6 +17,7 @@ from torch.nn import functional
 from models.tasks.text_classification import Classifier
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.embedding import SentenceEncoder
 from training.importing.encoder_graph import TopClasses, log_probabilities
@@ -61,9 +62,9 @@ class SetFitImporter(ClassifierImporter):
     def network_line(self) -> str:
         return f"{self._sentences.encoder.network_line}; {self._sentences.modules.line}; logistic regression (SetFit)"
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         head = nn.ModuleList([self._head, TopClasses(independent=self.independent)])
-        return {"classify": self._sentences.encoder.graph(_InTurn(head), self.contract, [torch.tensor(1)])}
+        return {"classify": self._sentences.encoder.graph(weights, _InTurn(head), self.contract, [torch.tensor(1)])}
 
     def largest_difference(self, model: Classifier, bundle: Path, texts: Sequence[str]) -> float:
         self._sentences.encoder.compare_tokens(self.tokenizer, texts)

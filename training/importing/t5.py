@@ -39,9 +39,7 @@ class T5Importer(TranslationImporter):
         super().__init__(source, options)
         if options.source_languages is not None:
             raise ImportRefused("--source-languages is for models with a token for each; say the pair by --languages")
-        generation = source.json("generation_config.json", optional=True)
-        words = generation.get("bad_words_ids") or source.config.get("bad_words_ids")
-        self.settings = settings = T5Settings.parse({**source.config, "bad_words_ids": words})
+        self.settings = settings = T5Settings.parse(self.stated())
         self._pair, self._prompts = self._chosen_prompts()
         self._tokenizer = reference_tokenizer(source)
         self._file = service_tokenizer(self._tokenizer, settings.vocab_size, ())

@@ -9,18 +9,17 @@ Shapes: `V` tokens, `d` hidden size, `H` heads, `D` the largest distance with a 
 
 import functools
 import math
-import re
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.importing.errors import ImportRefused, described
 from training.importing.source import SourceDirectory
-from training.importing.weights import NamedWeights
+from training.importing.translation_settings import Size, Token, TranslationSettings
+from training.importing.weights import NamedWeights, assign, output_bias, without_memory
 from training.networks.transformer import (
     Activation,
     Attention,
@@ -35,9 +34,6 @@ from training.softmax import GeneralizedSoftmax
 
 __all__ = ["T5Settings", "read_t5", "relative_buckets"]
 
-Size = Annotated[int, Field(ge=1)]
-Token = Annotated[int, Field(ge=0)]
-
 _ACTIVATIONS: Mapping[str, Activation] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
@@ -46,10 +42,8 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 }
 
 
-class T5Settings(BaseModel):
+class T5Settings(TranslationSettings):
     """The fields of `config.json` that say what the model computes; defaults are those of transformers."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     model_type: Literal["t5", "mt5"]
     vocab_size: Size
@@ -67,20 +61,13 @@ class T5Settings(BaseModel):
     pad_token_id: Token = 0
     eos_token_id: Token = 1
     decoder_start_token_id: Token | None = 0
-    bad_words_ids: tuple[tuple[Token, ...], ...] | None = None
 
     @classmethod
-    def parse(cls, config: Mapping[str, object]) -> Self:
-        """Return the settings; raises `ImportRefused` for a model of another kind."""
-        multilingual = config.get("model_type") == "mt5"
-        sizes: dict[str, object] = {"vocab_size": 32128, "d_ff": 2048, "num_layers": 6, "num_heads": 8}
-        if multilingual:
-            sizes = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6}
-        projection = "gated-gelu" if multilingual else "relu"
-        try:
-            return cls.model_validate({**sizes, "feed_forward_proj": projection, **config})
-        except ValidationError as error:
-            raise ImportRefused(f"config.json: {described(error)}") from error
+    def defaults(cls, config: Mapping[str, object]) -> Mapping[str, object]:
+        if config.get("model_type") != "mt5":
+            return {"vocab_size": 32128, "d_ff": 2048, "num_layers": 6, "num_heads": 8, "feed_forward_proj": "relu"}
+        sizes = {"vocab_size": 250112, "d_ff": 1024, "num_layers": 8, "num_heads": 6}
+        return {**sizes, "feed_forward_proj": "gated-gelu"}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -120,11 +107,6 @@ class T5Settings(BaseModel):
         """Return the factor of the decoder's outputs."""
         return self.d_model**-0.5 if self.model_type == "t5" and self.tie_word_embeddings else 1.0
 
-    @property
-    def never_generated(self) -> frozenset[int]:
-        """Return the tokens that no output has: what `bad_words_ids` excludes by itself."""
-        return frozenset(words[0] for words in self.bad_words_ids or () if len(words) == 1)
-
 
 def relative_buckets(distances: Tensor, buckets: int, most: int) -> Tensor:
     """Return the bucket of each distance from 0 on: one each for the first half, then by their logarithm up to `most`.
@@ -158,14 +140,11 @@ def read_t5(source: SourceDirectory, settings: T5Settings) -> TranslationModel:
         output = vectors if torch.equal(head.float(), vectors) else nn.Parameter(taken)
     layer = GeneralizedSoftmax(1, settings.d_model, bias=True)
     layer.weight = output
-    bias = torch.zeros(settings.vocab_size)
-    bias[sorted(token for token in settings.never_generated if token < settings.vocab_size)] = -torch.inf
-    layer.bias = nn.Parameter(bias)
+    layer.bias = output_bias(torch.zeros(settings.vocab_size), settings.never_generated)
     network = _network(weights, settings)
     # Earlier versions of transformers wrote biases of cross-attention, which it never read.
-    unused = re.compile(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight")
-    if left := [name for name in sorted(weights.tensors) if not unused.fullmatch(name)]:
-        raise ImportRefused(f"the file has weights that no {settings.model_type} model has: {', '.join(left[:5])}")
+    unused = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    weights.expect_none_left(f"{settings.model_type} model", unused)
     own = None if output is vectors else vectors
     model = TranslationModel(network, layer, source_vectors=own, target_vectors=own)
     return model.requires_grad_(False).eval()
@@ -177,26 +156,30 @@ def _network(weights: NamedWeights, settings: T5Settings) -> Transformer:
         weights.take(f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", shape=shape)
         for side in ("encoder", "decoder")
     ]
-    network = Transformer(
-        settings.d_model,
-        settings.d_ff,
-        settings.num_heads,
-        settings.num_layers,
-        settings.decoder_layers,
-        dropout=0.0,
-        norm="pre",
-        activation=settings.activation,
-        embedding_scale=1.0,
-        variation=Variation(
-            rms_norm=True,
-            norm_epsilon=settings.layer_norm_epsilon,
-            bias=False,
-            gated=settings.gated,
-            head_size=settings.d_kv,
-            attention_scale=1.0,
-        ),
-        biases=_biases(tables[0], tables[1], settings.relative_attention_max_distance),
-    )
+    biases = _biases(tables[0], tables[1], settings.relative_attention_max_distance)
+    positions = torch.empty(0, settings.d_model)
+    with without_memory():
+        network = Transformer(
+            settings.d_model,
+            settings.d_ff,
+            settings.num_heads,
+            settings.num_layers,
+            settings.decoder_layers,
+            dropout=0.0,
+            norm="pre",
+            activation=settings.activation,
+            embedding_scale=1.0,
+            variation=Variation(
+                rms_norm=True,
+                norm_epsilon=settings.layer_norm_epsilon,
+                bias=False,
+                gated=settings.gated,
+                head_size=settings.d_kv,
+                attention_scale=1.0,
+            ),
+            positions=positions,
+            biases=biases,
+        )
     for index, layer in enumerate(network.encoder_layers()):
         name = f"encoder.block.{index}.layer"
         _attention(weights, f"{name}.0.SelfAttention", layer.attention, settings)
@@ -212,8 +195,8 @@ def _network(weights: NamedWeights, settings: T5Settings) -> Transformer:
             weights.copy_to(f"{name}.{place}.layer_norm", norm)
     weights.copy_to("encoder.final_layer_norm", network.encoder_norm)
     weights.copy_to("decoder.final_layer_norm", network.decoder_norm)
-    for weight in network.decoder_norm.parameters():
-        weight.mul_(settings.output_scale)
+    for name, weight in list(network.decoder_norm.named_parameters()):
+        assign(network.decoder_norm, name, weight * settings.output_scale)
     return network
 
 
@@ -222,7 +205,7 @@ def _attention(weights: NamedWeights, name: str, attention: Attention, settings:
     weights.copy_to(f"{name}.q", attention.query)
     weights.copy_to(f"{name}.o", attention.output)
     both = [weights.take(f"{name}.{each}.weight", shape=(inner, settings.d_model)) for each in ("k", "v")]
-    attention.key_value.weight.copy_(torch.cat(both))
+    assign(attention.key_value, "weight", torch.cat(both))
 
 
 def _feed_forward(weights: NamedWeights, name: str, layer: EncoderLayer | DecoderLayer) -> None:

@@ -15,6 +15,7 @@ from torch.nn import functional
 from models.tasks.token_classification import Tagger
 from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
+from training.bundling.weight_file import WeightFile
 from training.importing.encoder import Encoder, labels_of
 from training.importing.importer import TAGGER, ImportOptions, register
 from training.importing.source import SourceDirectory
@@ -41,8 +42,8 @@ class TokenClassifierImporter(TaggerImporter):
     def network_line(self) -> str:
         return self._encoder.network_line
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
-        return {"tag": self._encoder.graph(_LogProbabilities(), self.contract)}
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
+        return {"tag": self._encoder.graph(weights, _LogProbabilities(), self.contract)}
 
     def largest_difference(self, model: Tagger, bundle: Path, texts: Sequence[str]) -> float:
         self._encoder.compare_tokens(self.tokenizer, texts)

@@ -7,9 +7,8 @@ import abc
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import onnx
@@ -21,15 +20,16 @@ from models.decoding.beam_search import Hypothesis
 from models.decoding.sequence_to_sequence import SourceSequence
 from models.tasks.translation import Languages, Translator
 from training.bundling.bundle import BundleGraph, Draft
-from training.bundling.graphs import ExportGraph
 from training.bundling.model_card import Card
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
 from training.bundling.verify import TOLERANCE, absolute_difference
+from training.bundling.weight_file import WeightFile
 from training.importing.errors import ImportRefused
 from training.importing.importer import Agreement, Importer, need
+from training.importing.translation_settings import BartSettings
 from training.networks.translation_model import TranslationModel
-from training.tasks.sequence_export import largest_sequence_difference, quantize_sequences
+from training.tasks.sequence_export import compared_runs, largest_run_difference, quantize_sequences
 from training.tasks.translation.alignment import extend_draft
 from training.tasks.translation.graphs import translation_graphs
 
@@ -70,6 +70,21 @@ class NetworkSizes:
     vocab_size: int
     """Tokens of the target."""
 
+    @classmethod
+    def of_bart(cls, settings: BartSettings, norm: Literal["pre", "post"], vocab_size: int) -> Self:
+        """Return the sizes of a model that follows fairseq's names."""
+        return cls(
+            hidden_size=settings.d_model,
+            inner_size=settings.encoder_ffn_dim,
+            heads=settings.encoder_attention_heads,
+            encoder_layers=settings.encoder_layers,
+            decoder_layers=settings.decoder_layers,
+            norm=norm,
+            activation=settings.activation,
+            positions=settings.max_position_embeddings,
+            vocab_size=vocab_size,
+        )
+
     def section(self) -> dict[str, object]:
         """Return the section `network` of the manifest."""
         return {
@@ -107,6 +122,12 @@ class TranslationImporter(Importer):
     def compare_tokens(self, bundle: Path, texts: Sequence[str]) -> None:
         """Raise `ImportRefused` where a text has other tokens than in transformers."""
 
+    def stated(self) -> dict[str, object]:
+        """Return `config.json`, with the `bad_words_ids` of `generation_config.json` where that has some."""
+        generation = self.source.json("generation_config.json", optional=True)
+        words = generation.get("bad_words_ids") or self.source.config.get("bad_words_ids")
+        return {**self.source.config, "bad_words_ids": words}
+
     def vocabulary(self) -> Mapping[str, object]:
         """Return the fields of the manifest's section that say more of the vocabulary."""
         return {}
@@ -119,17 +140,12 @@ class TranslationImporter(Importer):
             raise ImportRefused(f"--max-tokens must lie between 1 and {most}, not {wanted}")
         return wanted
 
-    @cached_property
-    def model(self) -> TranslationModel:
-        """The model of the directory."""
-        return self.read_model()
-
-    @cached_property
-    def _exported(self) -> Mapping[str, ExportGraph]:
-        return translation_graphs(self.model)
-
-    def graphs(self) -> Mapping[str, BundleGraph]:
-        return {name: BundleGraph(graph.contract, to_onnx(graph)) for name, graph in self._exported.items()}
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
+        model = self.read_model()
+        exported = translation_graphs(model)
+        self._runs = compared_runs(exported, model)
+        self._contracts = {name: graph.contract for name, graph in exported.items()}
+        return {name: BundleGraph(graph.contract, to_onnx(graph, weights)) for name, graph in exported.items()}
 
     def config(self) -> dict[str, object]:
         """Return the section of the manifest."""
@@ -149,7 +165,7 @@ class TranslationImporter(Importer):
         """Return graphs with int8 products, by the ranges of activations in beam searches on the texts."""
         return quantize_sequences(
             models,
-            self._exported,
+            self._contracts,
             self._queries(model, texts),
             tokens=self.special_tokens,
             vocab_size=self.sizes.vocab_size,
@@ -189,33 +205,49 @@ class TranslationImporter(Importer):
 
     # ---- comparison with transformers ----
 
-    def largest_difference(self, model: Translator, bundle: Path, texts: Sequence[str]) -> float:
+    def compare(self, draft: Draft, texts: Sequence[str]) -> float:
         """Compare the graphs with the module that they were made of, and greedy search with transformers.
 
         A log-probability is that of any token at any position of a translation. Raises `ImportRefused` also where a
-        token of a translation is not the most probable one by transformers.
+        token of a translation is not the most probable one by transformers. Of the graphs, the module and the model of
+        transformers, two at most are in memory at a time.
         """
-        transformers = need("transformers")
-        found = largest_sequence_difference(model.backend, self._exported, self.model)
+        model = draft.load()
+        found = self.largest_difference(model, draft.directory, texts)
+        searches = self._searched(model, texts)
+        del model  # two at most
+        with torch.no_grad():
+            module, reference = self.read_model(), self._reference()
+            for query, best in searches:
+                found = float(np.maximum(found, self._difference(module, reference, query, best)))
+        return found
+
+    def largest_difference(self, model: Translator, bundle: Path, texts: Sequence[str]) -> float:
+        """Compare tokens with those of transformers, and the graphs with the module that they were made of."""
         self.compare_tokens(bundle, texts)
+        return largest_run_difference(model.backend, self._runs)
+
+    def _searched(self, model: Translator, texts: Sequence[str]) -> list[tuple[SourceSequence, Hypothesis]]:
+        """Return greedy translations, of each sentence in a batch and alone."""
+        queries = self._queries(model, texts)
+        together = model.decoder.search(queries)
+        alone = [model.decoder.search([query])[0] for query in queries]
+        return [(query, found[0]) for query, *both in zip(queries, together, alone, strict=True) for found in both]
+
+    def _reference(self) -> Any:
+        transformers = need("transformers")
         with quiet():
             transformers.utils.logging.disable_progress_bar()
             reference = getattr(transformers, self.reference_class).from_pretrained(
                 self.source.path, local_files_only=True, dtype=torch.float32
             )
-        queries = self._queries(model, texts)
-        together = model.decoder.search(queries)
-        alone = [model.decoder.search([query])[0] for query in queries]
-        for query, *outputs in zip(queries, together, alone, strict=True):
-            for hypotheses in outputs:
-                found = float(np.maximum(found, self._difference(reference.eval(), query, hypotheses[0])))
-        return found
+        return reference.eval()
 
-    def _difference(self, reference: Any, query: SourceSequence, best: Hypothesis) -> float:
+    def _difference(self, module: TranslationModel, reference: Any, query: SourceSequence, best: Hypothesis) -> float:
         """Return the largest difference of a log-probability along a translation."""
         end, forced = self.special_tokens.end, len(query.options.prefix)
         target = [*best.tokens, *([end] if len(best.tokens) < query.max_tokens else [])]
-        ours, theirs = self._log_probabilities(reference, [*query.tokens, end], target)
+        ours, theirs = self._log_probabilities(module, reference, [*query.tokens, end], target)
         chosen = theirs[torch.arange(len(target)), torch.tensor(target)]
         if not bool((theirs.amax(1) - chosen <= TOLERANCE)[forced:].all()):
             raise ImportRefused(f"greedy search finds another translation than transformers: {best.tokens}")
@@ -236,13 +268,14 @@ class TranslationImporter(Importer):
         ]
         return [replace(part, max_tokens=min(part.max_tokens, _COMPARED_TOKENS)) for part in parts]
 
-    @torch.no_grad()
-    def _log_probabilities(self, model: Any, source: list[int], target: list[int]) -> tuple[Tensor, Tensor]:
+    def _log_probabilities(
+        self, module: TranslationModel, reference: Any, source: list[int], target: list[int]
+    ) -> tuple[Tensor, Tensor]:
         """Return the log-probabilities `[T, V]` before each token of a target, by this module and by transformers."""
         tokens = self.special_tokens
         read = torch.tensor([[tokens.end if tokens.start is None else tokens.start, *target[:-1]]])
         inputs, length = torch.tensor([source]), torch.tensor([len(source)])
-        ours = self.model.output_layer.log_prob(self.model(inputs, length, read)[0])
-        logits = model(input_ids=inputs, decoder_input_ids=read).logits[0]
+        ours = module.output_layer.log_prob(module(inputs, length, read)[0])
+        logits = reference(input_ids=inputs, decoder_input_ids=read).logits[0]
         logits[:, sorted(self.never_generated)] = -torch.inf
         return ours, logits.log_softmax(-1)

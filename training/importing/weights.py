@@ -1,5 +1,10 @@
-"""The tensors of a model file, taken one by one, so that none is missing and none is left over."""
+"""The tensors of a model file, taken one by one, so that none is missing and none is left over.
 
+Those of a safetensors file are mapped, and become parameters as they are: a network needs no memory of its own.
+"""
+
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -7,7 +12,7 @@ from torch import Tensor, nn
 
 from training.importing.errors import ImportRefused
 
-__all__ = ["NamedWeights"]
+__all__ = ["NamedWeights", "assign", "output_bias", "without_memory"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +29,7 @@ class NamedWeights:
         (name, weight), *others = found.items()
         if tuple(weight.shape) != shape:
             raise ImportRefused(f"weights: {name} has shape {list(weight.shape)}, not {list(shape)}")
-        if not bool(weight.isfinite().all()):
+        if not all(bool(bound.isfinite()) for bound in weight.aminmax()):  # without a copy, and NaN is both bounds
             raise ImportRefused(f"weights: {name} has entries that are not finite")
         for other, values in others:
             if not torch.equal(values, weight):
@@ -32,6 +37,29 @@ class NamedWeights:
         return weight.float()
 
     def copy_to(self, name: str, module: nn.Module) -> None:
-        """Copy the tensors `<name>.<parameter>` to the parameters of a module; raises `ImportRefused`."""
-        for part, parameter in module.named_parameters():
-            parameter.copy_(self.take(f"{name}.{part}", shape=tuple(parameter.shape)))
+        """Make the tensors `<name>.<parameter>` the parameters of a module; raises `ImportRefused`."""
+        for part, parameter in list(module.named_parameters()):
+            assign(module, part, self.take(f"{name}.{part}", shape=tuple(parameter.shape)))
+
+    def expect_none_left(self, kind: str, unused: str = "") -> None:
+        """Raise `ImportRefused` where weights are left that no model of a kind has; `unused` matches others."""
+        if left := [name for name in sorted(self.tensors) if not re.fullmatch(unused, name)]:
+            raise ImportRefused(f"the file has weights that no {kind} has: {', '.join(left[:5])}")
+
+
+def output_bias(stored: Tensor, never_generated: Iterable[int]) -> nn.Parameter:
+    """Return the bias of each output token `[V]`, minus infinity for those that are never generated."""
+    bias = stored.clone()
+    bias[sorted(token for token in never_generated if token < len(bias))] = -torch.inf
+    return nn.Parameter(bias)
+
+
+def assign(module: nn.Module, name: str, values: Tensor) -> None:
+    """Make a tensor a parameter of a module, in place of the one of this name and shape, without a copy."""
+    assert values.shape == getattr(module, name).shape
+    setattr(module, name, nn.Parameter(values, requires_grad=False))
+
+
+def without_memory() -> torch.device:
+    """Return a context in which networks are made whose parameters are going to be assigned, and have no memory yet."""
+    return torch.device("meta")

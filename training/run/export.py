@@ -16,6 +16,7 @@ from training.bundling.model_card import model_card, training_sentence
 from training.bundling.onnx import to_onnx
 from training.bundling.torchscript import save_torchscript
 from training.bundling.verify import ExportError, verify_bundle, verify_device_graphs
+from training.bundling.weight_file import WeightFile
 from training.data.identity import SplitIdentity
 from training.recipe.overrides import check_only
 from training.run.baselines import read_baselines
@@ -121,10 +122,10 @@ class TrainedModel(BundleSource[Int8Comparison]):
         self._float32: list[dict[str, Any]] = []
         """Quality on the test split before quantization."""
 
-    def graphs(self) -> Mapping[str, BundleGraph]:
+    def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         torchscript = self._special.torchscript if self.recipe.export.torchscript else None
         return {
-            name: BundleGraph(graph.contract.model_copy(update={"torchscript": torchscript}), to_onnx(graph))
+            name: BundleGraph(graph.contract.model_copy(update={"torchscript": torchscript}), to_onnx(graph, weights))
             for name, graph in self._special.graphs.items()
         }
 

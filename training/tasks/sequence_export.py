@@ -5,6 +5,7 @@ Shapes: `B` sources, `K` hypotheses a source, `C` candidates a hypothesis, `V` t
 
 import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from models.backend import Array, Backend
 from models.bundle.contract import SpecialTokens
+from models.bundle.manifest import Graph
 from models.decoding.beam_search import SearchOptions
 from models.decoding.continuous import Decoding, Footprint
 from models.decoding.sequence_to_sequence import SourceSequence
@@ -22,7 +24,7 @@ from training.bundling.calibration import RangeRecorder
 from training.bundling.graphs import ExportGraph
 from training.bundling.quantize import quantize_int8_static
 from training.bundling.task_export import TOKENIZER, TaskExport
-from training.bundling.verify import absolute_difference, both_outputs
+from training.bundling.verify import absolute_difference, inputs_of, outputs_of
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.tasks.sequence_graphs import example_source, example_step
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
@@ -30,8 +32,11 @@ from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 __all__ = [
     "CALIBRATION_SOURCES",
     "LONGEST",
+    "ComparedRun",
     "SequenceExport",
+    "compared_runs",
     "difference_by_token",
+    "largest_run_difference",
     "largest_sequence_difference",
     "quantize_sequences",
 ]
@@ -75,46 +80,88 @@ class SequenceExport(TaskExport):
         """Return graphs with int8 products, by the ranges of activations in beam searches on training texts."""
         tokens = SpecialTokens(unknown=self.task.tokenizer.unknown_id, end=self.task.tokenizer.end_id)
         vocab_size = self.task.model.output_layer.weight.shape[0]
+        contracts = {name: graph.contract for name, graph in self.graphs.items()}
         return quantize_sequences(
-            models, self.graphs, self.calibration(), tokens=tokens, vocab_size=vocab_size, keep=self.positions
+            models, contracts, self.calibration(), tokens=tokens, vocab_size=vocab_size, keep=self.positions
         )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ComparedRun:
+    """One run of a graph, and what its module computes of the same inputs."""
+
+    graph: str
+    inputs: Mapping[str, Array]
+    lengths: Array
+    """Tokens of each source `[B]`; what is computed of padding is not compared."""
+    expected: Mapping[str, Array]
+    ranked: tuple[Array, Array] | None
+    """Of a step, log-probabilities and tokens `[B, K, V]`, most likely first."""
+    in_logarithms: bool
+    """Whether logarithms of probabilities are compared; where one falls to 0, rounding moves it without a bound."""
+
+
 @torch.no_grad()
-def largest_sequence_difference(
-    backend: Backend, graphs: Mapping[str, ExportGraph], model: SequenceToSequenceModel, *, longest: int = LONGEST
-) -> float:
-    """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
-    encoder, worst = graphs["encode"].module, 0.0
+def compared_runs(
+    graphs: Mapping[str, ExportGraph], model: SequenceToSequenceModel, *, longest: int = LONGEST
+) -> list[ComparedRun]:
+    """Return runs of both graphs at several shapes, computed by the modules."""
+    encoder, found = graphs["encode"].module, []
     for seed, (batch_size, beam, most) in enumerate(_SHAPES, 10):
         length = min(most, longest)
         source, lengths = example_source(model, batch_size=batch_size, length=length, seed=seed)
         step = example_step(model, encoder, batch_size=batch_size, beam=beam, length=length, seed=seed)
         for name, inputs in (("encode", (source, lengths)), ("step", step)):
-            expected, got = both_outputs(backend, name, graphs[name], inputs)
-            # Where a probability falls to 0, rounding moves its logarithm without a bound.
-            scale = np.exp if model.output_layer.alpha != 1.0 else np.asarray
-            for outputs in (expected, got):
-                outputs.update({name: scale(outputs[name]) for name in outputs if name == "log_probabilities"})
-            for key, value in expected.items():
-                if key == "candidates":
-                    values, tokens = _with_k(graphs[name], inputs, model.output_layer.weight.shape[0])
-                    difference = difference_by_token(scale(values), tokens, got["log_probabilities"], got[key])
-                else:
-                    difference = absolute_difference(value, got[key])
-                if key.startswith("memory"):
-                    padding = np.arange(length) >= lengths.numpy()[:, None]
-                    np.moveaxis(difference, 2, 1)[padding] = 0
-                worst = float(np.maximum(worst, np.max(difference)))
+            ranked = _with_k(graphs[name], inputs, model.output_layer.weight.shape[0]) if name == "step" else None
+            run = ComparedRun(
+                graph=name,
+                inputs=inputs_of(graphs[name], inputs),
+                lengths=lengths.numpy(),
+                expected=outputs_of(graphs[name], inputs),
+                ranked=ranked,
+                in_logarithms=model.output_layer.alpha == 1.0,
+            )
+            found.append(run)
+    return found
+
+
+def largest_run_difference(backend: Backend, runs: Sequence[ComparedRun]) -> float:
+    """Return the largest difference of a backend over all outputs of all runs, except on padding."""
+    return float(np.max([_run_difference(backend, run) for run in runs]))
+
+
+def _run_difference(backend: Backend, run: ComparedRun) -> float:
+    names, worst = list(run.expected), 0.0
+    got = dict(zip(names, backend.run(run.graph, run.inputs, names), strict=True))
+    scale = np.asarray if run.in_logarithms else np.exp
+    for key, value in run.expected.items():
+        if key == "candidates":
+            assert run.ranked is not None
+            values, tokens = run.ranked
+            difference = difference_by_token(scale(values), tokens, scale(got["log_probabilities"]), got[key])
+        elif key == "log_probabilities":
+            difference = absolute_difference(scale(value), scale(got[key]))
+        else:
+            difference = absolute_difference(value, got[key])
+        if key.startswith("memory"):
+            padding = np.arange(value.shape[2]) >= run.lengths[:, None]
+            np.moveaxis(difference, 2, 1)[padding] = 0
+        worst = float(np.maximum(worst, np.max(difference)))
     return worst
+
+
+def largest_sequence_difference(
+    backend: Backend, graphs: Mapping[str, ExportGraph], model: SequenceToSequenceModel, *, longest: int = LONGEST
+) -> float:
+    """Return the largest difference over both graphs, all outputs and several shapes, except on padding."""
+    return largest_run_difference(backend, compared_runs(graphs, model, longest=longest))
 
 
 def _with_k(graph: ExportGraph, inputs: tuple[Tensor, ...], k: int) -> tuple[Array, Array]:
     """Return the log-probabilities and tokens `[B, K, k]` of the module of `step`."""
-    given = dict(zip([each.name for each in graph.contract.inputs], inputs, strict=True))
-    outputs = graph.module(*(given | {"k": torch.tensor(k)}).values())
-    found = dict(zip([each.name for each in graph.contract.outputs], outputs, strict=True))
-    return found["log_probabilities"].numpy(), found["candidates"].numpy()
+    given = dict(zip([each.name for each in graph.contract.inputs], inputs, strict=True)) | {"k": torch.tensor(k)}
+    found = outputs_of(graph, tuple(given.values()))
+    return found["log_probabilities"], found["candidates"]
 
 
 def difference_by_token(log_probabilities: Array, tokens: Array, found: Array, candidates: Array) -> Array:
@@ -134,7 +181,7 @@ def difference_by_token(log_probabilities: Array, tokens: Array, found: Array, c
 
 def quantize_sequences(
     models: Mapping[str, onnx.ModelProto],
-    graphs: Mapping[str, ExportGraph],
+    contracts: Mapping[str, Graph],
     queries: Sequence[SourceSequence],
     *,
     tokens: SpecialTokens,
@@ -143,7 +190,7 @@ def quantize_sequences(
 ) -> Mapping[str, onnx.ModelProto]:
     """Return graphs with int8 products, by the ranges of activations in beam searches; `keep` stays float32."""
     recorder = RangeRecorder(models)
-    keys = [each for each in graphs["encode"].contract.outputs if each.name.startswith("memory_keys")]
+    keys = [each for each in contracts["encode"].outputs if each.name.startswith("memory_keys")]
     heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))
     footprint = Footprint(layers=len(keys), heads=heads, hidden_size=heads * size, vocab_size=vocab_size)
     for first in range(0, len(queries), _CALIBRATION_BATCH):
@@ -155,7 +202,7 @@ def quantize_sequences(
             end_id=tokens.end,
             start_id=tokens.start,
             idle_share=0.0,  # finished sentences would be observed too
-            slot_positions=any(each.name == "slot_positions" for each in graphs["step"].contract.inputs),
+            slot_positions=any(each.name == "slot_positions" for each in contracts["step"].inputs),
         )
         searches = [
             (index, SearchOptions(prefix=query.options.prefix), query.max_tokens) for index, query in enumerate(group)

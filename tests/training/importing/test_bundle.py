@@ -13,6 +13,7 @@ from models.tasks.text_classification import Classifier
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory
 from training.bundling.bundle import BundleGraph, WrittenBundle
 from training.bundling.verify import ExportError
+from training.bundling.weight_file import WeightFile
 from training.importing.classification import SequenceClassifierImporter
 from training.importing.classifier import ClassifierImporter
 from training.importing.errors import ImportRefused
@@ -24,12 +25,14 @@ SAMPLES = Samples(tuple(text for text in TEXTS if text) * 3, "texts.txt")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _traced_once(_made: Source) -> Iterator[None]:
+def _traced_once(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Trace the graphs of the model that all of these tests import once: that takes most of an import."""
     source = open_source(str(_made("BertForSequenceClassification")))
-    graphs = SequenceClassifierImporter(source, ImportOptions()).graphs()
+    weights = WeightFile(tmp_path_factory.mktemp("traced") / "weights")
+    graphs = SequenceClassifierImporter(source, ImportOptions()).graphs(weights)
 
-    def traced(importer: SequenceClassifierImporter) -> Mapping[str, BundleGraph]:
+    def traced(importer: SequenceClassifierImporter, weights: WeightFile) -> Mapping[str, BundleGraph]:
+        del weights
         assert importer.source.architecture == "BertForSequenceClassification"
         return copy.deepcopy(graphs)
 

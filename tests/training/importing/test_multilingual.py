@@ -265,7 +265,7 @@ def test_what_is_not_supported_is_named(directory_of, tmp_path, family, file, fi
     content = json.loads((copy / file).read_text()) | fields
     (copy / file).write_text(json.dumps({name: value for name, value in content.items() if value is not None}))
     with pytest.raises(ImportRefused, match=message):
-        _ = importer_of(copy).model
+        importer_of(copy).read_model()
 
 
 @pytest.mark.parametrize(

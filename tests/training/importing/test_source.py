@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from tests.training.importing.conftest import Source, set_config
 from training.importing.errors import ImportRefused
 from training.importing.source import SourceDirectory, open_source
+from training.importing.weights import NamedWeights
 
 WEIGHTS = "model.safetensors"
 
@@ -275,3 +276,20 @@ def test_a_hub_out_of_reach(hub: SimpleNamespace) -> None:
 def test_addresses(where: str) -> None:
     with pytest.raises(ImportRefused, match="is not of the form hf:owner/name"):
         open_source(where)
+
+
+def test_weights_of_safetensors_become_parameters_without_a_copy(tmp_path):
+    save_file({"layer.weight": torch.ones(4, 8), "layer.bias": torch.ones(4)}, tmp_path / "model.safetensors")
+    weights = NamedWeights(SourceDirectory(tmp_path, "tiny").weights())
+    stored, layer = weights.tensors["layer.weight"].data_ptr(), torch.nn.Linear(8, 4, device="meta")
+    weights.copy_to("layer", layer)
+    assert layer.weight.data_ptr() == stored
+    assert weights.tensors == {}
+    assert layer(torch.ones(8)).tolist() == [9.0] * 4
+
+
+@pytest.mark.parametrize("entry", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_are_refused(entry):
+    weights = NamedWeights({"a": torch.tensor([1.0, entry, 2.0])})
+    with pytest.raises(ImportRefused, match="a has entries that are not finite"):
+        weights.take("a", shape=(3,))
