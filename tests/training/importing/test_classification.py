@@ -10,15 +10,18 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from models.reading import validate
 from models.store import load_bundle
 from models.tasks.text_classification import Classifier
 from models.tasks.text_encoder import ImportedEncoder
 from tests.support.random_classifiers import SIZES
 from tests.training.importing.conftest import TEXTS, Import, Source, import_directory, set_config
+from training.cli.calibrating import calibrate_bundle
 from training.importing.classification import SequenceClassifierImporter
 from training.importing.encoder_graph import EncoderModule
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
+from training.importing.samples import read_samples
 
 LABELS = [f"class {number}" for number in range(3)]
 
@@ -174,3 +177,34 @@ def test_labels_that_are_not_named_are_numbered(source: Source) -> None:
     del config["id2label"], config["label2id"]
     (directory / "config.json").write_text(json.dumps({**config, "num_labels": 3}), encoding="utf-8")
     assert make(directory).labels == ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+def test_labelled_texts_calibrate_the_probabilities(source: Source, tmp_path: Path) -> None:
+    texts = [
+        f"{first} {second} {number}"
+        for number in range(4)
+        for first in ["one", "two", "three"]
+        for second in ["one", "two", "three", "four"]
+    ]
+    labels = [LABELS[number % 3] for number in range(len(texts))]
+    file = tmp_path / "labelled.tsv"
+    file.write_text("".join(f"{label}\t{text}\n" for label, text in zip(labels, texts, strict=True)))
+    directory = source("BertForSequenceClassification")
+    plain = loaded(import_directory(directory, tmp_path, read_samples(None), name="plain", description="").path)
+    written = import_directory(directory, tmp_path, read_samples(file), name="calibrated", description="")
+    model = loaded(written.path)
+    assert model.config.classes.prediction_sets is not None
+    assert model.config.classes.prediction_sets.examples == len(texts)
+    np.testing.assert_allclose(
+        [[each.probability for each in result.labels] for result in model.classify(texts, 3, calibration="none")],
+        [[each.probability for each in result.labels] for result in plain.classify(texts, 3)],
+        atol=1e-6,
+    )
+    sets = [{each.label for each in result.labels} for result in model.classify(texts, coverage=0.8)]
+    assert np.mean([label in found for label, found in zip(labels, sets, strict=True)]) >= 0.8
+    again = calibrate_bundle(written.path, tmp_path, file)
+    assert again.config.classes == model.config.classes
+    assert validate(written.path) == []
+    file.write_text("class 7\tone two\n" * 5)
+    with pytest.raises(ImportRefused, match="class 7"):
+        import_directory(directory, tmp_path, read_samples(file), name="refused", description="")
