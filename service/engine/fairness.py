@@ -7,10 +7,11 @@ et al., "Fairness in Serving Large Language Models" (OSDI 2024), which are start
 Cheng, 1996) with work that is charged when it is served. So cancelled and expired requests are not charged.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import heapq
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 __all__ = ["SINGLE_FLOW", "Backlog", "FairClock", "Flow", "Work", "share_of_backlogs"]
 
@@ -28,11 +29,16 @@ SINGLE_FLOW = Flow()
 """The flow of all requests where there are no keys."""
 
 
-class Work(Protocol):
+class Work(Hashable, Protocol):
     """An entry of a queue."""
 
     @property
     def flow(self) -> Flow: ...
+
+    @property
+    def batch_key(self) -> Hashable:
+        """Entries with the same key can share a batch."""
+        ...
 
     @property
     def work(self) -> float:
@@ -41,67 +47,125 @@ class Work(Protocol):
 
 
 WorkT = TypeVar("WorkT", bound=Work)
+_MOST_PLACES = 4
+"""Places, current and older, for each flow that waits."""
 
 
-class FairClock:
-    """The counters of the flows that wait with one urgency, and of those that have waited since the queue was empty."""
+class FairClock(Generic[WorkT]):
+    """The waiting entries of one urgency, and the counters of their flows.
+
+    Finding the first of `f` flows, or an entry's place among them, takes time O(log f) on average.
+    """
 
     def __init__(self) -> None:
-        self._waiting: dict[str, int] = {}
-        """Waiting entries of each flow."""
+        self._waiting: dict[str, dict[WorkT, int]] = {}
+        """The waiting entries of each flow, oldest first, with their numbers in the order of arrival."""
         self._served: dict[str, float] = {}
         self._floor = 0.0
         """The least counter of a flow that waited when the last batch was taken."""
+        self._heap: list[tuple[float, int, str]] = []
+        """Counter, number of the oldest entry, and name of each flow that waits; older ones are there until `_top`."""
+        self._numbers = itertools.count()
+        self.entries = 0
+        """The number of entries that wait."""
 
     def __len__(self) -> int:
         """Return the number of flows that wait."""
         return len(self._waiting)
 
-    def add(self, entry: Work) -> None:
-        """Count an entry that starts to wait."""
-        name = entry.flow.name
-        if name in self._waiting:
-            self._waiting[name] += 1
+    def add(self, entry: WorkT) -> None:
+        """Append an entry that starts to wait."""
+        name, number = entry.flow.name, next(self._numbers)
+        waiting = self._waiting.get(name)
+        if waiting is not None:
+            waiting[entry] = number
         else:
-            self._waiting[name] = 1
+            self._waiting[name] = {entry: number}
             self._served[name] = max(self._served.get(name, 0.0), self._floor)
+            self._place(name)
+        self.entries += 1
 
-    def remove(self, entry: Work) -> None:
-        """Uncount an entry that does not wait any more."""
+    def remove(self, entry: WorkT) -> None:
+        """Remove an entry that does not wait any more."""
         name = entry.flow.name
-        self._waiting[name] -= 1
-        if not self._waiting[name]:
-            del self._waiting[name]
-            if not self._waiting:
-                self._served.clear()
-                self._floor = 0.0
+        waiting = self._waiting[name]
+        was_first = next(iter(waiting)) is entry
+        del waiting[entry]
+        self.entries -= 1
+        if waiting:
+            if was_first:
+                self._place(name)
+            return
+        del self._waiting[name]
+        if not self._waiting:
+            self._served.clear()
+            self._heap.clear()
+            self._floor = 0.0
 
-    def charge(self, entries: Iterable[Work]) -> None:
+    def charge(self, entries: Iterable[WorkT]) -> None:
         """Charge waiting entries, which are about to be served, to their flows."""
         if len(self._waiting) > 1:
-            self._floor = max(self._floor, min(map(self._served.__getitem__, self._waiting)))
+            self._floor = max(self._floor, self._top()[0])
+        charged = set()
         for entry in entries:
-            self._served[entry.flow.name] += entry.work / entry.flow.weight
-
-    def first(self, entries: Iterable[WorkT]) -> WorkT:
-        """Return the first of waiting entries of the flow that has been served least."""
-        return min(entries, key=lambda entry: self._served[entry.flow.name])
-
-    def in_order(self, entries: Sequence[WorkT]) -> Sequence[WorkT]:
-        """Return waiting entries in the order in which they would be served one by one."""
-        if len(self._waiting) < 2:
-            return entries
-        starts: dict[str, float] = {}
-        order = []
-        for place, entry in enumerate(entries):
             name = entry.flow.name
-            start = starts.get(name)
-            if start is None:
-                start = self._served[name]
-            order.append((start, place))
-            starts[name] = start + entry.work / entry.flow.weight
-        order.sort()
-        return [entries[place] for place in map(itemgetter(1), order)]
+            self._served[name] += entry.work / entry.flow.weight
+            charged.add(name)
+        for name in charged:
+            self._place(name)
+
+    def first(self) -> WorkT:
+        """Return the first entry of the flow that has been served least, the oldest of several; one must wait."""
+        return next(iter(self._waiting[self._top()[2]]))
+
+    def in_order(self, batch_key: Hashable, most: int) -> list[WorkT]:
+        """Return waiting entries with a batch key in the order in which they would be served one by one."""
+        found: list[WorkT] = []
+        flows: list[tuple[float, int, WorkT, Iterator[tuple[int, WorkT]]]] = []
+        read: dict[str, tuple[float, int, str]] = {}
+        while len(found) < most:
+            place = self._top() if len(read) < len(self._waiting) else None
+            if place is not None and (not flows or place[:2] < flows[0][:2]):
+                heapq.heappop(self._heap)
+                if place[2] not in read:  # it may be there twice
+                    read[place[2]] = place
+                    rest = self._with_key(place[2], batch_key)
+                    if (following := next(rest, None)) is not None:
+                        heapq.heappush(flows, (place[0], *following, rest))
+                continue
+            if not flows:
+                break
+            start, _, entry, others = flows[0]  # numbers differ, so that no entries are compared
+            found.append(entry)
+            if (following := next(others, None)) is not None:
+                heapq.heapreplace(flows, (start + entry.work / entry.flow.weight, *following, others))
+            else:
+                heapq.heappop(flows)
+        for each in read.values():
+            heapq.heappush(self._heap, each)
+        return found
+
+    def _with_key(self, name: str, batch_key: Hashable) -> Iterator[tuple[int, WorkT]]:
+        return ((number, entry) for entry, number in self._waiting[name].items() if entry.batch_key == batch_key)
+
+    def _place(self, name: str) -> None:
+        """Note the counter and the oldest entry of a flow, which have changed."""
+        if len(self._heap) > _MOST_PLACES * len(self._waiting):
+            self._heap = [self._place_of(each) for each in self._waiting]
+            heapq.heapify(self._heap)
+        else:
+            heapq.heappush(self._heap, self._place_of(name))
+
+    def _place_of(self, name: str) -> tuple[float, int, str]:
+        return self._served[name], next(iter(self._waiting[name].values())), name
+
+    def _top(self) -> tuple[float, int, str]:
+        """Return the place of the flow that has been served least, without older places of flows before it."""
+        while True:
+            place = self._heap[0]
+            if place[2] in self._waiting and place == self._place_of(place[2]):
+                return place
+            heapq.heappop(self._heap)
 
 
 @dataclass(slots=True)

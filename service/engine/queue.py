@@ -97,7 +97,7 @@ class BatchQueue(Generic[T]):
         self._tokens, self._cost = 0, 0.0
         self._backlogs: dict[str, Backlog] = {}
         """The waiting entries of each flow."""
-        self._clocks: dict[int, FairClock] = {}
+        self._clocks: dict[int, FairClock[Entry[T]]] = {}
         """The service of the flows of each urgency."""
         self._earliest_deadline = math.inf
         """No later than the earliest deadline of the waiting entries."""
@@ -195,7 +195,7 @@ class BatchQueue(Generic[T]):
     def _fraction(self, backlog: Backlog) -> float:
         return backlog.fraction(self.limits.max_queue_items, self.limits.max_queue_tokens)
 
-    def _clock(self, urgency: int) -> FairClock:
+    def _clock(self, urgency: int) -> FairClock[Entry[T]]:
         clock = self._clocks.get(urgency)
         if clock is None:
             clock = self._clocks[urgency] = FairClock()
@@ -252,14 +252,12 @@ class BatchQueue(Generic[T]):
             return []
         head, limits = self.head(now), self.limits
         key, urgency = head.batch_key, head.urgency
-        equals = self._clocks[urgency].in_order(
-            [entry for entry in self._entries if entry.batch_key == key and entry.urgency == urgency]
-        )
+        clock = self._clocks[urgency]
         # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly. Of
         # several flows only those that would fill the next batch: a flow with a long backlog would fill it otherwise.
-        considered = (_CONSIDERED if len(self._clocks[urgency]) < 2 else 1) * limits.max_batch_items
-        batch = _cheapest_with(head, equals[:considered], limits)
-        if len(batch) < limits.max_batch_items and len(equals) < len(self._entries):  # others backfill the batch
+        considered = (_CONSIDERED if len(clock) < 2 else 1) * limits.max_batch_items
+        batch = _cheapest_with(head, clock.in_order(key, considered), limits)
+        if len(batch) < limits.max_batch_items and clock.entries < len(self._entries):  # others backfill the batch
             others = (entry for entry in self._entries if entry.batch_key == key and entry.urgency != urgency)
             _fill(batch, _closest(islice(others, considered), head), limits)
         self._take(batch)
@@ -301,36 +299,21 @@ class BatchQueue(Generic[T]):
 
     def _joining(self, head: Entry[T], most: int) -> Iterable[Entry[T]]:
         """Return the entries that may join with the head: of several flows those whose turn it is, by urgency."""
-        candidates = [entry for entry in self._entries if entry is not head and entry.batch_key == head.batch_key]
         if len(self._backlogs) < 2:
-            return candidates
-        ordered = (
-            entry
-            for urgency in sorted({entry.urgency for entry in candidates})
-            for entry in self._clocks[urgency].in_order([each for each in candidates if each.urgency == urgency])
-        )
-        return islice(ordered, most)
+            return [entry for entry in self._entries if entry is not head and entry.batch_key == head.batch_key]
+        ordered = [
+            entry for _, clock in sorted(self._clocks.items()) for entry in clock.in_order(head.batch_key, most + 1)
+        ]
+        return [entry for entry in ordered if entry is not head][:most]
 
     def head(self, now: float) -> Entry[T]:
         """Return the head of the line: the first of the most urgent, or one that has waited too long.
 
-        Of entries of one flow, the oldest is the first.
+        Where several flows wait, their turns hold also for entries that have waited too long.
         """
-        if len(self._backlogs) > 1:
-            return self._fair_head(now)
-        oldest = next(iter(self._entries))
-        if now - oldest.arrived >= self.limits.starvation_limit:
-            return oldest
-        return min(self._entries, key=_URGENCY)  # the first of several
-
-    def _fair_head(self, now: float) -> Entry[T]:
-        """Return the head where several flows wait: their turns hold also for entries that have waited too long."""
-        heads = [
-            clock.first(entry for entry in self._entries if entry.urgency == urgency)
-            for urgency, clock in sorted(self._clocks.items())
-            if len(clock)
-        ]
-        oldest = min(heads, key=attrgetter("arrived"))
+        heads = [clock.first() for _, clock in sorted(self._clocks.items()) if clock.entries]
+        several = len(self._backlogs) > 1
+        oldest = min(heads, key=attrgetter("arrived")) if several else next(iter(self._entries))
         return oldest if now - oldest.arrived >= self.limits.starvation_limit else heads[0]
 
 

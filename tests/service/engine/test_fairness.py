@@ -4,13 +4,14 @@ import asyncio
 import math
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.drain import DrainRate
-from service.engine.fairness import Flow
+from service.engine.fairness import FairClock, Flow
 from service.engine.queue import BatchQueue, Entry, QueueFull
 from tests.service.engine.doubling import Query, limits, with_bench
 
@@ -268,3 +269,46 @@ def test_a_deadline_is_compared_with_the_wait_of_the_own_flow():
         await asyncio.gather(blocking, *flood)
 
     with_bench(scenario)
+
+
+# ---- the clock against a reference without a heap ----
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("xy"), st.integers(0, 3), st.integers(0, 3))))
+def test_a_clock_orders_as_a_search_of_all_entries_does(steps):
+    """Each step adds an entry, then serves some, of which the first is the one that a search finds."""
+    clock, waiting, served, floor = FairClock(), [], {}, 0.0
+    for name, key, length, serve in steps:
+        added = replace(entry(Flow(name), length=length), batch_key=key)
+        served[name] = (
+            served.get(name, 0.0)
+            if any(each.flow.name == name for each in waiting)
+            else max(served.get(name, 0.0), floor)
+        )
+        clock.add(added)
+        waiting.append(added)
+        for batch_key in "xy":
+            assert clock.in_order(batch_key, 3) == searched(waiting, served, batch_key)[:3]
+        for _ in range(min(serve, len(waiting))):
+            first = min(waiting, key=lambda each: served[each.flow.name])
+            assert clock.first() is first
+            names = {each.flow.name for each in waiting}
+            if len(names) > 1:
+                floor = max(floor, min(served[each] for each in names))
+            clock.charge([first])
+            clock.remove(first)
+            served[first.flow.name] += first.work
+            waiting.remove(first)
+            if not waiting:
+                served.clear()
+                floor = 0.0
+
+
+def searched(waiting, served, batch_key):
+    """Return the entries with a key, one after the other from the flow that would have been served least by then."""
+    left, counters, found = [each for each in waiting if each.batch_key == batch_key], dict(served), []
+    while left:
+        found.append(min(left, key=lambda each: counters[each.flow.name]))
+        counters[found[-1].flow.name] += found[-1].work
+        left.remove(found[-1])
+    return found
