@@ -83,7 +83,7 @@ def test_the_self_test_goes_from_texts_to_results_by_every_graph(store, name, mo
     [
         ("next-word", {"vocabulary"}),
         ("de-en", {"languages", "vocabulary"}),
-        ("intents", {"vocabulary", "classes"}),
+        ("intents", {"vocabulary", "classes", "calibration", "prediction sets"}),
     ],
 )
 def test_the_section_describes_itself(store, name, lines):

@@ -33,7 +33,7 @@ class Recorder:
 @pytest.fixture
 def served():
     @contextlib.contextmanager
-    def preparing(operation, items, deadline, tokens):
+    def preparing(operation, items, deadline, tokens, flow):
         if items > 3:
             raise QueueFull(never=True)
         yield

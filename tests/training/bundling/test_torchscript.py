@@ -44,8 +44,8 @@ def test_score_equals_the_module(
 
 def test_weights_are_stored_once(tiny_export: WrittenBundle, tiny_model: RecurrentLanguageModel) -> None:
     size = sum(parameter.numel() * parameter.element_size() for parameter in tiny_model.parameters())
-    # Code and zip entries take some 30 KB; a second copy of these weights would be 80 KB.
-    assert size < (tiny_export.path / "language_model.pt").stat().st_size < size + 60_000 < 2 * size
+    # Code, its debug information and zip entries take some 60 KB; a second copy of these weights would be 80 KB.
+    assert size < (tiny_export.path / "language_model.pt").stat().st_size < size + 70_000 < 2 * size
 
 
 def test_dropout_is_off(tiny_model: RecurrentLanguageModel, tmp_path: Path) -> None:
