@@ -13,13 +13,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Side", "interleaved", "side"]
+__all__ = ["Measured", "Side", "interleaved", "side"]
 
 _REST = 0.4
 """Seconds after which no thread of a side spins."""
 
 Work = Callable[..., list[Any]]
 """A function that computes a group of inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The time that a side took, that of all its threads on processors, and its results."""
+
+    seconds: float
+    processor_seconds: float
+    results: list[Any]
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,11 @@ class Side:
 
     def time(self, groups: Sequence[Sequence[Any]], *arguments: object) -> tuple[float, list[Any]]:
         """Return the seconds for all groups, one after the other, and their results."""
+        measured = self.measure(groups, *arguments)
+        return measured.seconds, measured.results
+
+    def measure(self, groups: Sequence[Sequence[Any]], *arguments: object) -> Measured:
+        """Compute all groups, one after the other."""
         time.sleep(self.rest)
         return self.executor.submit(_run, groups, arguments).result()
 
@@ -45,10 +59,10 @@ def _load(make: Callable[..., Work], arguments: tuple[object, ...]) -> None:
     _work = make(*arguments)
 
 
-def _run(groups: Sequence[Sequence[Any]], arguments: tuple[object, ...]) -> tuple[float, list[Any]]:
-    started = time.perf_counter()
+def _run(groups: Sequence[Sequence[Any]], arguments: tuple[object, ...]) -> Measured:
+    started, processor = time.perf_counter(), time.process_time()
     results = [result for group in groups for result in _work(group, *arguments)]
-    return time.perf_counter() - started, results
+    return Measured(time.perf_counter() - started, time.process_time() - processor, results)
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
     python -m benchmarks.tenants
 
-A discrete-event simulation of one device, with the queue of the service and a model of the cost of batches, so that it does
-not depend on what else the machine does. Ten keys have equal weights; nine send 80 % of their share of the capacity, as
-Poisson processes, and one sends nothing, its share, or ten times its share. "One queue" gives all requests to one flow,
-as without keys.
+A discrete-event simulation of one device, with the queue of the service and a model of the cost of batches, so that it
+does not depend on what else the machine does. Ten keys have equal weights; nine send 80 % of their share of the
+capacity, as Poisson processes, and one sends nothing, its share, or ten times its share. "One queue" gives all requests
+to one flow, as without keys.
 """
 
 import heapq

@@ -161,7 +161,7 @@ def _note(path: Path, error: OSError, problems: dict[Path, str]) -> None:
 
 
 def load_bundle(
-    path: Path,
+    path: Path | str,
     *,
     backend: BackendName = "onnx",
     map_weights: bool = False,
@@ -182,6 +182,7 @@ def load_bundle(
     Raises `BundleError` naming everything that is wrong with it, `UnsupportedDeviceError` for a backend or device that
     is not available here.
     """
+    path = Path(path)
     checked = verified(path, backend=backend, map_weights=map_weights, trusted_key=trusted_key)
     with bundle_errors(path, "it does not load"), checked as bundle:
         return load_verified(bundle, backend=backend, **options)

@@ -54,6 +54,7 @@ _SLOW = (
     "training/importing/test_other_classifier.py",
     "service/api/v1/test_zero_shot.py",
     "clients/test_encoders.py",
+    "clients/test_imported_translators.py",
     "service/protocols/test_encoders.py",
     "training/tasks/translation/test_task.py",
     "training/cli/test_cli_translation.py",

@@ -233,7 +233,7 @@ def test_loading_a_changed_bundle_names_the_file(bundle):
 
 
 def test_a_copy_answers_as_the_original(bundle, model):
-    copy = load_bundle(bundle, threads=1)
+    copy = load_bundle(str(bundle), threads=1)
     assert [word.word for word in copy.next_words(["thank you very"], 3)[0].words] == [
         word.word for word in model.next_words(["thank you very"], 3)[0].words
     ]

@@ -39,6 +39,7 @@ TRUE_SIZES: Mapping[str, tuple[Family, Mapping[str, Any]]] = {
     "t5-small": ("t5", {"vocab_size": 32_128, "d_model": 512, "d_ff": 2048, "num_layers": 6, "num_heads": 8}),
     "t5-base": ("t5", {"vocab_size": 32_128, "d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12}),
     "mt5-small": ("mt5", {"vocab_size": 250_112, "d_model": 512, "d_ff": 1024, "num_layers": 8, "num_heads": 6}),
+    "mt5-base": ("mt5", {"vocab_size": 250_112, "d_model": 768, "d_ff": 2048, "num_layers": 12, "num_heads": 12}),
 }
 """Family and sizes of published models."""
 
@@ -177,7 +178,7 @@ def main(name: Annotated[str, tyro.conf.Positional], output: Annotated[Path, tyr
     """Write a directory and print its number of parameters.
 
     Args:
-        name: One of m2m100-418m, nllb-200-distilled-600m, mbart-large-50, t5-small, t5-base and mt5-small.
+        name: One of m2m100-418m, nllb-200-distilled-600m, mbart-large-50, t5-small, t5-base, mt5-small and mt5-base.
         output: Directory to write, which may exist.
     """
     family, settings = TRUE_SIZES[name]
