@@ -26,6 +26,7 @@ from models.tasks.labels import (
     ClassesConfig,
     Label,
     Ranking,
+    Scoped,
     classes_cells,
     read_labels,
     read_sets,
@@ -131,7 +132,7 @@ CLASSIFY_IMAGE = Operation["ImageClassifier", str | bytes, ClassifyImageParams, 
 
 
 @register("image-classification")
-class ImageClassifier(Model[ImageClassifierConfig]):
+class ImageClassifier(Scoped, Model[ImageClassifierConfig]):
     """A loaded bundle that classifies images. Safe to call from several threads.
 
     `classify` does a whole job; a server makes queries of files (`query`) and computes them in batches
@@ -154,11 +155,6 @@ class ImageClassifier(Model[ImageClassifierConfig]):
         self.labels: tuple[str, ...] = tuple(labels)
         self._ranking = Ranking.of(labels, self.config, sets)
         self._size, self._max_pixels = self.config.network.image_size, self.config.limits.max_pixels
-
-    @property
-    def tells_out_of_scope(self) -> bool:
-        """Whether there is a rule for inputs of no class."""
-        return self._ranking.rule is not None
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:

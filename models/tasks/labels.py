@@ -5,7 +5,7 @@ Shapes: `B` texts or images, `k` classes asked for. All log-probabilities are ba
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Protocol, Self, TypedDict, Unpack
 
@@ -21,6 +21,7 @@ from models.operations.operation import Output
 from models.tasks.class_calibration import Calibration
 from models.tasks.model import checked_top_k
 from models.tasks.prediction_sets import Coverage, PredictionSets, SetPredictor
+from models.tasks.scope import OutOfScope
 
 __all__ = [
     "CLASSES_OUTPUTS",
@@ -29,25 +30,14 @@ __all__ = [
     "Classes",
     "ClassesConfig",
     "Label",
-    "OutOfScope",
     "Ranked",
     "Ranking",
+    "Scoped",
     "classes_cells",
     "read_label_file",
     "read_labels",
     "read_sets",
 ]
-
-
-class OutOfScope(Contract):
-    """When an input is out of scope, that is of no class, chosen on the validation split."""
-
-    threshold: Annotated[float, Field(ge=0, le=1)]
-    """Least probability of the best class of an input that is in scope."""
-    detected: Annotated[float, Field(ge=0, le=1)]
-    """Fraction of the inputs out of scope that were below the threshold."""
-    rejected: Annotated[float, Field(ge=0, le=1)]
-    """Fraction of the inputs in scope that were below the threshold."""
 
 
 class Classes(Contract):
@@ -93,7 +83,9 @@ class ClassesConfig(TaskConfig):
             **super().summary(),
             "classes": self._listed,
             "threshold": classes.threshold,
-            "out_of_scope": None if classes.out_of_scope is None else classes.out_of_scope.model_dump(),
+            "out_of_scope": None
+            if classes.out_of_scope is None
+            else classes.out_of_scope.model_dump(exclude={"trade_off"}),
             "calibration": None if classes.calibration is None else classes.calibration.summary(),
             "calibration_examples": None if classes.prediction_sets is None else classes.prediction_sets.examples,
         }
@@ -369,3 +361,23 @@ class Ranking:
         if self.rule is None:
             return None
         return not best or best[0].probability < self.rule.threshold
+
+
+class Scoped:
+    """A classifier whose rule for inputs out of scope can be changed while it serves."""
+
+    _ranking: Ranking
+
+    @property
+    def scope(self) -> OutOfScope | None:
+        """The rule for inputs of no class; None where there is none."""
+        return self._ranking.rule
+
+    @scope.setter
+    def scope(self, rule: OutOfScope) -> None:
+        self._ranking = replace(self._ranking, rule=rule)
+
+    @property
+    def tells_out_of_scope(self) -> bool:
+        """Whether there is a rule for inputs of no class."""
+        return self._ranking.rule is not None

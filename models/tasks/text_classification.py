@@ -34,6 +34,7 @@ from models.tasks.labels import (
     Label,
     Ranked,
     Ranking,
+    Scoped,
     classes_cells,
     read_labels,
     read_sets,
@@ -221,7 +222,7 @@ ZERO_SHOT = Operation["Classifier", str, ZeroShotParams, ZeroShot](
 
 
 @register("text-classification")
-class Classifier(Model[ClassifierConfig]):
+class Classifier(Scoped, Model[ClassifierConfig]):
     """A loaded bundle that classifies texts. Safe to call from several threads.
 
     `classify` does a whole job; a server makes queries of texts (`query`) and computes them in batches
@@ -247,11 +248,6 @@ class Classifier(Model[ClassifierConfig]):
         limits = self.config.limits
         self._texts = EncoderTexts(tokenizer, limits.max_tokens, self.config.vocab_size, self.config.pairs)
         self.longest_input = limits.max_tokens
-
-    @property
-    def tells_out_of_scope(self) -> bool:
-        """Whether there is a rule for inputs of no class."""
-        return self._ranking.rule is not None
 
     @classmethod
     def operations_of(cls, manifest: AnyManifest) -> tuple[AnyOperation, ...]:

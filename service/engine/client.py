@@ -242,7 +242,7 @@ class Engine:
         self._cache: ResultCache | None = None
         if settings.result_cache_mb:
             self._cache = ResultCache(settings.result_cache_mb << 20, metrics.result_cache_bytes.set)
-            served_models.on_unload = lambda served: None if self._cache is None else self._cache.forget(id(served))
+            served_models.on_unload = self.forget_results
 
     def begin(
         self,
@@ -297,6 +297,11 @@ class Engine:
         items = sum(each.items for each in found)
         await begun.reserve(max(0, items - begun.reserved))
         return Outcome(begun.served, (each.result for each in found), items)
+
+    def forget_results(self, served: ServedModel) -> None:
+        """Drop the cached results of a model that has changed."""
+        if self._cache is not None:
+            self._cache.forget(id(served))
 
     def _results(self, job: Job, begun: Begun, inputs: Sequence[Any], computed: _Computed) -> Iterable[Any]:
         """Return the results of inputs, which an experiment may compare with those of another model."""

@@ -100,6 +100,7 @@ def test_the_openapi_document_is_whole(client):
             "embed",
             "rerank",
             "regress",
+            "languages",
             "models",
             "models/{name}",
         )

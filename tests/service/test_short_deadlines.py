@@ -65,7 +65,7 @@ def test_a_completion_of_many_tokens_needs_the_time_of_its_steps(serve, metric, 
     assert unloaded("next-word", served.batcher.work_of([])._replace(items=1, tokens=4, longest=4)) > 0
     monkeypatch.setattr(served.batcher, "unloaded_seconds", lambda operation, work: 0.002)
 
-    async def never(operation, parts, deadline, urgency):
+    async def never(operation, parts, deadline, urgency, flow):
         raise DeadlineExceeded
 
     monkeypatch.setattr(served.batcher, "submit", never)

@@ -15,7 +15,13 @@ from training.bundling.model_card import with_calibration
 from training.importing.samples import read_samples
 from training.output import console
 from training.recipe.loading import parse_recipe
-from training.tasks.calibrated_classes import DIAGRAM, CalibratedClasses, calibration_section, quality_columns
+from training.tasks.calibrated_classes import (
+    DIAGRAM,
+    CalibratedClasses,
+    ScopeRates,
+    calibration_section,
+    quality_columns,
+)
 from training.tasks.class_calibration import SCORES, ValidationExamples
 from training.tasks.registry import TASKS
 
@@ -23,27 +29,43 @@ __all__ = ["calibrate", "calibrate_bundle"]
 
 
 def calibrate(
-    bundle: Annotated[Path, tyro.conf.Positional], data_dir: Path = Path("data"), texts: Path | None = None
+    bundle: Annotated[Path, tyro.conf.Positional],
+    data_dir: Path = Path("data"),
+    texts: Path | None = None,
+    reject_rate: float | None = None,
+    pass_rate: float | None = None,
 ) -> int:
     """Fits calibrated probabilities and prediction sets of a classifier, in its bundle; weights and graphs stay.
+
+    It also sets the threshold below which an input is out of scope: by default the one that tells examples of a class
+    from examples of none best, where there are such.
 
     Args:
         bundle: A bundle directory.
         data_dir: Directory that holds the corpora, for the validation and test splits of the bundle's recipe.
         texts: File of lines label<TAB>text, .tsv, in place of the validation split: texts that the model was not
             trained on. Several labels are separated by commas.
+        reject_rate: Fraction of the texts in scope that may be refused as out of scope, such as 0.02.
+        pass_rate: Fraction of the texts out of scope that may pass, in place of it.
     """
-    manifest = calibrate_bundle(bundle.resolve(), data_dir, texts)
+    if reject_rate is not None and pass_rate is not None:
+        raise ValueError("give either --reject-rate or --pass-rate")
+    rates = None if reject_rate is None and pass_rate is None else ScopeRates(reject_rate, pass_rate)
+    manifest = calibrate_bundle(bundle.resolve(), data_dir, texts, rates)
     for name, value in manifest.config.description().items():
         console.print(f"{name}: {value}", highlight=False)
     return 0
 
 
-def calibrate_bundle(bundle: Path, data_dir: Path, texts: Path | None = None) -> Manifest:
+def calibrate_bundle(
+    bundle: Path, data_dir: Path, texts: Path | None = None, rates: ScopeRates | None = None
+) -> Manifest:
     """Fit calibration, prediction sets and thresholds, measure them, and return the changed manifest.
 
-    Raises `ValueError` for bundles of other tasks, for imported ones without `texts` and for too few examples, and
-    `BundleError` for an invalid bundle; the bundle is as it was then.
+    `rates` is what the rule for inputs of no class is chosen by.
+
+    Raises `ValueError` for bundles of other tasks, imported ones without `texts`, too few examples, and rates that no
+    threshold has, and `BundleError` for an invalid bundle; the bundle is as it was then.
     """
     from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
 
@@ -51,12 +73,15 @@ def calibrate_bundle(bundle: Path, data_dir: Path, texts: Path | None = None) ->
     model = load_bundle(bundle)
     if not isinstance(manifest.config, ClassesConfig):
         raise ValueError(f"{bundle} is no classifier")
-    examples, outside = _of_recipe(model, data_dir) if texts is None else (_of_file(model, texts), None)
+    if texts is None:
+        examples, outside = _of_recipe(model, data_dir)
+    else:
+        examples, outside = _of_file(model, texts, chosen=rates is not None), None
     found = CalibratedClasses.of(examples, len(model.labels))
-    if found.fitted.calibration is None and found.sets is None:
+    if found.fitted.calibration is None and found.sets is None and rates is None:
         raise ValueError(f"nothing is gained by a calibration on {len(examples)} examples")
     content = manifest.model_dump(mode="json")
-    content["config"]["classes"] = found.section(manifest.config.classes, outside)
+    content["config"]["classes"] = found.section(manifest.config.classes, outside, rates)
     with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".calibrate-") as temporary:
         directory = Path(temporary) / bundle.parent.name / bundle.name
         shutil.copytree(bundle, directory, ignore=shutil.ignore_patterns(SCORES, DIAGRAM))
@@ -84,10 +109,13 @@ def _of_recipe(model: Any, data_dir: Path) -> tuple[ValidationExamples, Any]:
     return examples, task.outside_examples(model, recipe, data_dir)
 
 
-def _of_file(model: Any, texts: Path) -> ValidationExamples:
+def _of_file(model: Any, texts: Path, *, chosen: bool) -> ValidationExamples:
     samples, classes = read_samples(texts), model.config.classes
-    if classes.out_of_scope is not None:
-        raise ValueError("the rule for texts out of scope needs the validation split of the recipe, without --texts")
+    if classes.out_of_scope is not None and not chosen:
+        raise ValueError(
+            "the rule for texts out of scope needs the validation split of the recipe, without --texts, or a "
+            "--reject-rate"
+        )
     if not samples.labels:
         raise ValueError(f"{texts} must end with .tsv and have a label, a tab and a text on each line")
     return ValidationExamples.labelled(model, samples.texts, samples.labels, several=classes.threshold is not None)

@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.bundle.manifest import BundleManifest
+from models.errors import QueryError
 from models.tasks.class_calibration import Calibration
 from models.tasks.labels import Classes, ClassesConfig
 from models.tasks.prediction_sets import PredictionSets
+from models.tasks.scope import OutOfScope
 from training.tasks.class_calibration import (
     SCORES,
     FittedCalibration,
@@ -22,13 +24,19 @@ from training.tasks.class_calibration import (
     fit_sets,
     log_losses,
 )
-from training.tasks.classification_quality import calibration_error, measure_several, scope_threshold
+from training.tasks.classification_quality import (
+    calibration_error,
+    measure_several,
+    scope_threshold,
+    scope_trade_off,
+)
 from training.tasks.reliability import Reliability, reliability_diagram
 
 __all__ = [
     "DIAGRAM",
     "BundleProbabilities",
     "CalibratedClasses",
+    "ScopeRates",
     "calibration_metrics",
     "calibration_section",
     "quality_columns",
@@ -40,6 +48,16 @@ _ERROR, _BRIER, _LOSS = "expected calibration error", "Brier score", "log-loss"
 _BEFORE = ", uncalibrated"
 
 LogProbabilities = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRates:
+    """The rate of errors that the rule for inputs of no class is chosen by: one at most."""
+
+    reject: float | None = None
+    """Fraction of the inputs of a class that may be refused."""
+    passed: float | None = None
+    """Fraction of the inputs of no class that may pass."""
 
 
 def calibration_metrics(examples: ValidationExamples, table: LogProbabilities, listed: int) -> dict[str, float]:
@@ -137,10 +155,13 @@ class CalibratedClasses:
             for metric, value in self.held_out_metrics().items()
         ]
 
-    def section(self, classes: Classes, outside: LogProbabilities | None = None) -> dict[str, object]:
+    def section(
+        self, classes: Classes, outside: LogProbabilities | None = None, rates: ScopeRates | None = None
+    ) -> dict[str, object]:
         """Return the section of the classes with what was fitted, and with thresholds of calibrated probabilities.
 
-        `outside` `[M, C]` are log-probabilities of examples of no class.
+        `outside` `[M, C]` are log-probabilities of examples of no class; `rates` is what the rule for inputs of no
+        class is chosen by. Raises `ValueError` for a rate that no threshold has.
         """
         calibration = self.fitted.calibration
         inside = self._listed(calibration, self.examples.log_probabilities)
@@ -150,12 +171,28 @@ class CalibratedClasses:
         if self.examples.several and calibration is not None:
             labels = [tuple(np.flatnonzero(row).tolist()) for row in self.examples.truth]
             found["threshold"] = measure_several(inside, labels).threshold
-        if outside is not None:
-            found["out_of_scope"] = asdict(scope_threshold(inside, self._listed(calibration, outside)))
+        if outside is not None or rates is not None:
+            none = None if outside is None else self._listed(calibration, outside)
+            found["out_of_scope"] = _scope_rule(inside, none, rates or ScopeRates()).model_dump()
         return found
 
     def _listed(self, calibration: Calibration | None, table: LogProbabilities) -> NDArray[np.float64]:
         return np.exp(table if calibration is None else calibration.table(table))[:, : self.listed]
+
+
+def _scope_rule(inside: NDArray[np.float64], outside: NDArray[np.float64] | None, rates: ScopeRates) -> OutOfScope:
+    """Return the rule for inputs of no class by probabilities `[N, C]` of a class, and `[M, C]` of none."""
+    points = tuple(scope_trade_off(inside, outside))
+    rule = OutOfScope(threshold=0.0, rejected=0.0, trade_off=points)
+    try:
+        if rates.reject is not None:
+            return rule.with_reject_rate(rates.reject)
+        if rates.passed is not None:
+            return rule.with_pass_rate(rates.passed)
+    except QueryError as error:
+        raise ValueError(str(error)) from error
+    assert outside is not None
+    return OutOfScope(**asdict(scope_threshold(inside, outside)), trade_off=points)
 
 
 def quality_columns(manifest: BundleManifest[ClassesConfig]) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.tasks.labels import Label
+from models.tasks.scope import ScopePoint
 from training.tasks.examples import Examples, f1, mean
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "out_of_scope_auroc",
     "probability_table",
     "scope_threshold",
+    "scope_trade_off",
 ]
 
 OUT_OF_SCOPE = "oos"
@@ -37,6 +39,8 @@ Probabilities = NDArray[np.float64]
 
 _BINS = 15
 _THRESHOLDS = np.arange(1, 20) / 20
+_REJECTED = np.concatenate([[0, 0.001, 0.002, 0.005], np.arange(0.01, 0.1, 0.005), np.arange(0.1, 0.51, 0.05)])
+"""Fractions of examples of a class that thresholds are chosen by."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,6 +200,25 @@ def scope_threshold(inside: Probabilities, outside: Probabilities, threshold: fl
         threshold = float(middles[int(np.argmax(sufficient))])
     detected, rejected = (float(np.mean(each < threshold)) for each in (of_none, of_a_class))
     return ScopeThreshold(threshold=threshold, detected=round(detected, 4), rejected=round(rejected, 4))
+
+
+def scope_trade_off(inside: Probabilities, outside: Probabilities | None) -> list[ScopePoint]:
+    """Return thresholds of the largest probability by the fraction of examples of a class below them.
+
+    `[N, C]`, `[M, C]` or None; ascending, each with the fractions below it.
+    """
+    of_a_class = np.sort(inside.max(1))
+    of_none = None if outside is None or not len(outside) else outside.max(1)
+    quantiles = np.quantile(of_a_class, _REJECTED, method="lower")
+    thresholds = np.unique(np.floor(1e6 * quantiles) / 1e6)  # no higher, so that no more are below
+    return [
+        ScopePoint(
+            threshold=float(each),
+            rejected=round(float(np.mean(of_a_class < each)), 4),
+            detected=None if of_none is None else round(float(np.mean(of_none < each)), 4),
+        )
+        for each in thresholds
+    ]
 
 
 def measured(

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from models import QueryError
 from models.tasks.class_calibration import Calibration
-from models.tasks.labels import Choice, OutOfScope, Ranking
+from models.tasks.labels import Choice, Ranking
+from models.tasks.scope import OutOfScope
 
 HALVED = Calibration(method="temperature", temperature=2.0, examples=10)
 ROWS = np.log(np.array([[0.8, 0.2, 1e-300]]))

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from models import BundleError, QueryError
-from models.tasks.labels import Choice, Classes, ClassesConfig, Label, OutOfScope, Ranking, read_labels
+from models.tasks.labels import Choice, Classes, ClassesConfig, Label, Ranking, read_labels
 from models.tasks.model import checked_top_k
+from models.tasks.scope import OutOfScope
 
 RULE = OutOfScope(threshold=0.5, detected=0.9, rejected=0.1)
 VALUES = np.log(np.array([[0.75, 0.25, 1e-300], [1.0, 1e-300, 1e-300]]))

@@ -15,7 +15,7 @@ TEXT = "Der+Hund+schläft."
 def pivot(running, pivot_models, tmp_path_factory):
     """A server with two models, a database of jobs and a default target that no model of German has."""
     database = f"sqlite:///{tmp_path_factory.mktemp('web-jobs') / 'jobs.db'}"
-    return running(model_dirs=(pivot_models,), jobs_database=database, default_target_language="fr")
+    return running(model_dirs=(pivot_models,), database=database, default_target_language="fr")
 
 
 def marked(page):

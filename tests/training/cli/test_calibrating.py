@@ -10,6 +10,7 @@ from models.reading import validate
 from models.store import load_bundle
 from training.bundling.bundle import WrittenBundle
 from training.cli.calibrating import calibrate_bundle
+from training.tasks.calibrated_classes import ScopeRates
 
 
 @pytest.fixture
@@ -63,4 +64,24 @@ def test_a_file_cannot_set_the_rule_of_scope(bundle: Path, labelled: Path, tiny_
     before = (bundle / "manifest.json").read_bytes()
     with pytest.raises(ValueError, match="out of scope needs the validation split"):
         calibrate_bundle(bundle, tiny_data_dir, labelled)
+    assert (bundle / "manifest.json").read_bytes() == before
+
+
+def test_the_rule_of_scope_is_chosen_by_a_rate(bundle: Path, labelled: Path, tiny_data_dir: Path) -> None:
+    rule = calibrate_bundle(bundle, tiny_data_dir, rates=ScopeRates(reject=0.2)).config.classes.out_of_scope
+    assert rule.rejected == pytest.approx(0.2, abs=0.1)
+    assert rule.detected is not None
+    assert validate(bundle) == []
+    passing = calibrate_bundle(bundle, tiny_data_dir, rates=ScopeRates(passed=1 - rule.detected))
+    assert passing.config.classes.out_of_scope.detected == pytest.approx(rule.detected, abs=0.01)
+    varied = [
+        line.replace("text", "text " * (place % 7)) for place, line in enumerate(labelled.read_text().splitlines())
+    ]
+    labelled.write_text("\n".join(varied))
+    of_file = calibrate_bundle(bundle, tiny_data_dir, labelled, ScopeRates(reject=0.1)).config.classes.out_of_scope
+    assert of_file.detected is None
+    assert of_file.rejected == pytest.approx(0.1, abs=0.1)
+    before = (bundle / "manifest.json").read_bytes()
+    with pytest.raises(ValueError, match="reject_rate must be from"):
+        calibrate_bundle(bundle, tiny_data_dir, rates=ScopeRates(reject=0.99))
     assert (bundle / "manifest.json").read_bytes() == before

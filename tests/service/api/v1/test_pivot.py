@@ -20,7 +20,7 @@ def client(pivot_models, tmp_path_factory):
     settings = Settings(
         threads=1,
         model_dirs=(pivot_models,),
-        jobs_database=f"sqlite:///{database}",
+        database=f"sqlite:///{database}",
         default_target_language="fr",
     )
     with TestClient(create_app(settings, load_first=True)) as client:
