@@ -80,9 +80,10 @@ def test_other_languages_are_refused(address, model, field, language):
 
 def test_defaults_are_those_of_the_flags(expected):
     """Without `--languages`, NLLB would translate from English, and T5's first prompt is that for German."""
-    default = expected("nllb", ENGLISH)
-    assert default == expected("nllb", ENGLISH, source_language="fr", target_language="de")
-    assert default != expected("nllb", ENGLISH, source_language="en", target_language="fr")
+    texts = GERMAN, ENGLISH, FRENCH, "12"
+    default = [expected("nllb", text) for text in texts]
+    assert default == [expected("nllb", text, source_language="fr", target_language="de") for text in texts]
+    assert default != [expected("nllb", text, source_language="en", target_language="fr") for text in texts]
     assert expected("t5", ENGLISH) == expected("t5", ENGLISH, target_language="ro")
     assert expected("t5", ENGLISH) != expected("t5", ENGLISH, target_language="fr")
 
@@ -112,10 +113,10 @@ def test_libretranslate(address, expected):
     )
     assert client.translate(ENGLISH, "en", "es") == expected("mt5", ENGLISH)
     assert {each["code"]: set(each["targets"]) for each in client.languages()} == {
-        "de": {"en", "fr"},
+        "de": {"en", "es", "fr", "ro"},
         "en": {"de", "es", "fr", "ro"},
         "es": set(),
-        "fr": {"de", "en"},
+        "fr": {"de", "en", "es", "ro"},
         "ro": set(),
     }
 
