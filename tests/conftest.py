@@ -11,6 +11,10 @@ from hypothesis import HealthCheck, settings
 _TESTS = Path(__file__).parent
 _SLOW = (
     "benchmarks/test_gpu_parts.py",
+    "benchmarks/test_gpu.py",
+    "benchmarks/test_hostile.py",
+    "service/api/test_experiments.py",
+    "models/bundle/test_bill_of_materials.py",
     "training/run/test_interruption.py",
     "training/cli/test_new.py",
     "service/test_multiprocess.py",

@@ -11,13 +11,14 @@ PATH = "/v1/admin/models/intents/thresholds"
 UNCLEAR = "tell me something about the tallest mountain"
 
 
-@pytest.fixture
-def client(tmp_path, wait_until):
-    (tmp_path / "admins").write_text(ADMIN)
+@pytest.fixture(scope="module")
+def client(tmp_path_factory, wait_until):
+    admins = tmp_path_factory.mktemp("keys") / "admins"
+    admins.write_text(ADMIN)
     settings = Settings(
         threads=1,
         models=("intents", "next-word"),
-        admin_keys=tmp_path / "admins",
+        admin_keys=admins,
         result_cache_mb=1,
         parallel_batches=1,
     )
