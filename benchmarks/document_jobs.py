@@ -31,7 +31,7 @@ _SENTENCE = "Der Hafen der Stadt wurde im Jahr nach dem Umbau von vielen Schiffe
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """What was measured."""
+    """The measurements of one run."""
 
     megabytes: float
     texts: int

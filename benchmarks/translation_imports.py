@@ -60,7 +60,7 @@ class _FewSamples(Samples):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Plan:
-    """What is measured of each model."""
+    """The measurements of each model."""
 
     sentences: int
     output_tokens: int

@@ -20,7 +20,7 @@ _MAX_TIMEOUT_MS = 3_600_000
 
 
 class UsageError(Exception):
-    """A load test that cannot run as it was asked for; the message names what is wrong."""
+    """A load test that cannot run as it was asked for; the message names the option."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -166,7 +166,7 @@ class InDocuments(Generic[ModelT, ParamsT, ResultT]):
 class BetweenLanguages(Generic[ModelT, ParamsT, ResultT]):
     """How an operation from one language to another chooses its model, and goes through a third language.
 
-    Through a third language the first model's query is that of `Operation.query` with `first_params`. What it returns
+    Through a third language the first model's query is that of `Operation.query` with `first_params`. Its result
     is `first`, of which the second model makes a query, whose result is that of the operation.
     """
 

@@ -41,7 +41,7 @@ class Calibration(Contract):
     temperature: Positive = 1.0
     """The divisor of log-probabilities, or of log-odds; 1 with vector scaling."""
     offset: float = 0.0
-    """What is added to the log-odds; 0 for other methods than `logistic`."""
+    """Number that is added to the log-odds; 0 for other methods than `logistic`."""
     factors: tuple[Positive, ...] = ()
     """A factor of each class, with vector scaling."""
     offsets: tuple[float, ...] = ()

@@ -84,7 +84,7 @@ class Times(_Described):
 
 
 class ExperimentState(_Described):
-    """An experiment, and what has been compared so far."""
+    """An experiment, and its comparisons so far."""
 
     name: str
     """Name of the experiment."""

@@ -1,1 +1,1 @@
-"""The embedded database: its connections, its tables, and what is kept in them."""
+"""The embedded database: its connections, its tables, and the data that they hold."""

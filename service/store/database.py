@@ -52,7 +52,7 @@ class Database:
         return self._writing.begin()
 
     def reading(self) -> contextlib.AbstractContextManager[Connection]:
-        """Return a connection that only reads, which waits for nobody."""
+        """Return a connection that only reads, and waits for no transaction."""
         return self._reading.connect()
 
     async def call(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -84,7 +84,7 @@ class Database:
 def lock(connection: Connection, table: Table) -> None:
     """Let one transaction at a time go on from here, so that it can count rows before it adds some.
 
-    In SQLite it is the only one anyway.
+    SQLite has one transaction that writes at a time, so that nothing is done there.
     """
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")
@@ -120,7 +120,7 @@ def _retried(create: Callable[[], object]) -> None:
 
 
 def _configure_sqlite(connection: Any, _: object) -> None:
-    """Write ahead, so that readers need not wait, and a process that is killed leaves what it has committed."""
+    """Write ahead, so that readers need not wait, and commits outlive a process that is killed."""
     connection.isolation_level = None  # transactions begin where SQLAlchemy says so, not at the first write
     for setting in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON", "secure_delete=ON"):
         connection.execute(f"PRAGMA {setting}")

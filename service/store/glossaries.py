@@ -50,7 +50,7 @@ class Languages(NamedTuple):
 
     @classmethod
     def of(cls, source: str, target: str) -> "Languages":
-        """Return languages by codes with or without region; raises `QueryError` for what is no code."""
+        """Return languages by codes with or without region; raises `QueryError` for another string."""
         codes = two_letters(source), two_letters(target)
         for given, code in zip((source, target), codes, strict=True):
             if not code.isascii() or not code.isalnum() or len(code) > _LONGEST_CODE:
@@ -238,7 +238,7 @@ def _checked_name(name: str) -> str:
 
 
 def _owned(owner: str, identifier: str) -> tuple[Any, ...]:
-    """Return the conditions for a glossary; raises `UnknownGlossary` for what is no id, which clients choose."""
+    """Return the conditions for a glossary; raises `UnknownGlossary` for a string that is no id."""
     if _ID.fullmatch(identifier) is None:
         raise UnknownGlossary
     return GLOSSARIES.c.id == identifier, GLOSSARIES.c.owner == owner
