@@ -3,7 +3,7 @@
 import contextlib
 
 import deepl
-import httpx
+import httpx2
 import pytest
 from libretranslatepy import LibreTranslateAPI
 
@@ -63,7 +63,7 @@ def expected(directory):
     ],
 )
 def test_a_request_chooses_languages_that_the_flags_have_kept(address, expected, model, text, languages):
-    answer = httpx.post(f"{address}/v1/translate", json={"model": model, "text": text, **languages}, timeout=30)
+    answer = httpx2.post(f"{address}/v1/translate", json={"model": model, "text": text, **languages}, timeout=30)
     (result,) = answer.json()["results"]
     assert result["translations"][0]["text"] == expected(model, text, **languages)
 
@@ -73,7 +73,7 @@ def test_a_request_chooses_languages_that_the_flags_have_kept(address, expected,
     [("nllb", "target_language", "es"), ("t5", "target_language", "de"), ("mt5", "source_language", "fr")],
 )
 def test_other_languages_are_refused(address, model, field, language):
-    answer = httpx.post(f"{address}/v1/translate", json={"model": model, "text": ENGLISH, field: language}, timeout=30)
+    answer = httpx2.post(f"{address}/v1/translate", json={"model": model, "text": ENGLISH, field: language}, timeout=30)
     assert answer.status_code == 422
     assert f"{field} must be " in answer.text
 
@@ -89,7 +89,7 @@ def test_defaults_are_those_of_the_flags(expected):
 
 
 def test_a_limit_of_tokens_is_kept(address):
-    answer = httpx.post(f"{address}/v1/translate", json={"model": "mt5", "text": "house " * 60}, timeout=30)
+    answer = httpx2.post(f"{address}/v1/translate", json={"model": "mt5", "text": "house " * 60}, timeout=30)
     assert answer.status_code == 422
     assert "40" in answer.text
 
