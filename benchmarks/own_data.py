@@ -4,7 +4,8 @@
     python -m benchmarks.own_data --data-dir data --only book      # some of them
 
 The data are parts of corpora of the registry, written as a user has them. Nothing is edited but the test file, where
-the corpus has one. `predicted` is the time that `new` says, `run` that of the whole command.
+the corpus has one. `predicted` is the time that `new` says: for all epochs, and for those that were run, since training
+can end early. `run` is the time of the whole command.
 """
 
 import itertools
@@ -30,6 +31,11 @@ _BOOK = 368_000
 """Characters of the book."""
 _CLASSES = 10
 """Classes of small data."""
+_PREDICTED = (
+    r"time: some (?P<whole>[\d.]+ \w+) for (?P<epochs>\d+) epochs: (?P<start>[\d.]+ \w+) before the first,\s+"
+    r"(?P<each>[\d.]+ \w+)\s+each"
+)
+"""The time that `new` prints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +119,8 @@ def main(data_dir: Path = Path("data"), only: tuple[str, ...] = (), keep: Path |
         only: Names of rows; all without it.
         keep: Directory to keep data, recipes and runs in.
     """
-    print("| data | metric | test | baselines, test | epochs | predicted | run |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
+    print("| data | metric | test | baselines, test | epochs | predicted | for these epochs | run | ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, row in ROWS.items():
         if only and name not in only:
             continue
@@ -128,7 +134,8 @@ def _measured(row: Row, place: Path, data_dir: Path) -> Iterator[str]:
     test = row.write(place, data_dir)
     kind, file, *options = row.new
     planned = _call(place, "new", kind, file, "--name", "own", "--data-dir", ".", "--force", *options)
-    predicted = re.search(r"time: some ([\d.]+ \w+) for (\d+) epochs", planned)
+    predicted = re.search(_PREDICTED, planned)
+    assert predicted is not None, planned
     tests = () if test is None else ("--set", f"data.files.test={test}")
     started = time.monotonic()
     trained = _call(place, "run", "own.yaml", "--data-dir", ".", "--restart", *tests)
@@ -141,9 +148,17 @@ def _measured(row: Row, place: Path, data_dir: Path) -> Iterator[str]:
     baselines = json.loads((place / "runs" / "own" / "baselines.json").read_text(encoding="utf-8"))
     yield ", ".join(f"{each['name']} {each['test']:.3f}" for each in baselines)
     epochs = len(re.findall(r"(?m)^epoch \d+: ", trained))
-    yield f"{epochs} of {predicted[2]}" if predicted else str(epochs)
-    yield predicted[1] if predicted else ""
+    yield f"{epochs} of {predicted['epochs']}"
+    yield predicted["whole"]
+    expected = _seconds(predicted["start"]) + epochs * _seconds(predicted["each"])
+    yield f"{expected / 60:.1f} minutes"
     yield f"{seconds / 60:.1f} minutes"
+    yield f"{seconds / expected:.2f}"
+
+
+def _seconds(duration: str) -> float:
+    number, unit = duration.split()
+    return float(number) * (60 if unit == "minutes" else 1)
 
 
 def _call(directory: Path, *arguments: str) -> str:

@@ -291,11 +291,21 @@ def _expectation(timed: TimeTrial) -> str:
 
 
 def _time_line(timed: TimeTrial, recipe: Recipe) -> str:
-    whole, epochs = timed.seconds(recipe.loop.epochs), recipe.loop.epochs
-    shown = f"{whole / 60:.1f} minutes" if whole >= 90 else f"{whole:.0f} seconds"
+    epochs = recipe.loop.epochs
     return (
-        f"some {shown} for {epochs} epochs of {timed.epoch_steps:,} updates ({1000 * timed.step:.0f} ms each), "
-        f"with {timed.evaluation:.1f} s for each evaluation; less where it stops early"
+        f"some {_duration(timed.seconds(epochs))} for {epochs} epochs: {_duration(timed.start)} before the first, "
+        f"{_duration(timed.epoch)} each, with {timed.epoch_steps:,} updates of {1000 * timed.step:.0f} ms "
+        f"and an evaluation of {timed.evaluation:.1f} s; less where it stops early"
+    )
+
+
+def _duration(seconds: float) -> str:
+    return (
+        f"{seconds / 60:.1f} minutes"
+        if seconds >= 90
+        else f"{seconds:.1f} seconds"
+        if seconds < 10
+        else f"{seconds:.0f} seconds"
     )
 
 

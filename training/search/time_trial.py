@@ -44,13 +44,18 @@ class TimeTrial:
         """Return the time of an epoch and its evaluation."""
         return self.epoch_steps * self.step + self.evaluation
 
+    @property
+    def start(self) -> float:
+        """Return the time before the first epoch."""
+        return self.preparation + self.baselines_time
+
     def seconds(self, epochs: int) -> float:
         """Return the expected time of so many epochs."""
-        return self.preparation + self.baselines_time + epochs * self.epoch
+        return self.start + epochs * self.epoch
 
     def epochs_within(self, seconds: float) -> int:
         """Return how many epochs end within a time, at least one."""
-        return max(1, int((seconds - self.preparation - self.baselines_time) / self.epoch))
+        return max(1, int((seconds - self.start) / self.epoch))
 
 
 def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds: float = 8.0) -> TimeTrial:
@@ -70,15 +75,14 @@ def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds:
         trainer = Trainer(task, run, loop)
         trainer.fit(_quiet, _WARM_UP)
         preparation = time.monotonic() - started
-        count, spent, before = 0, 0.0, trainer.progress.seconds
+        saving = _time_of_steps(trainer, 0)  # each session loads a first batch and saves a checkpoint
+        count, spent = 0, 0.0
         while spent < seconds:
             wanted = max(5, min(200, int(5 * max(1, count) / spent) if spent else 5))
-            trainer.fit(_quiet, wanted)
-            count, spent = count + wanted, trainer.progress.seconds - before
+            count, spent = count + wanted, spent + max(1e-3, _time_of_steps(trainer, wanted) - saving)
         evaluation = time.monotonic()
         task.evaluate(task.batches("dev"))
-        trainer.fit(_quiet, 1)  # which saves a checkpoint, as each epoch does
-        evaluation = time.monotonic() - evaluation
+        evaluation = time.monotonic() - evaluation + saving
         fitting = time.monotonic()
         methods = task.baselines()
         measuring = time.monotonic()
@@ -92,6 +96,13 @@ def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds:
             baselines=baselines,
             baselines_time=measuring - fitting + 2 * (time.monotonic() - measuring),
         )
+
+
+def _time_of_steps(trainer: Trainer, steps: int) -> float:
+    """Return the time of a session of so many steps, in seconds."""
+    started = time.monotonic()
+    trainer.fit(_quiet, steps)
+    return time.monotonic() - started
 
 
 def _quiet(line: str) -> None:

@@ -53,6 +53,8 @@ class Table:
 
     name: str
     title: str
+    question: str
+    """The question that the differences from the first row answer, a sentence."""
     description: str
     """The comparison in a sentence or two, in Markdown."""
     budget: str

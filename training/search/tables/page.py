@@ -6,6 +6,7 @@ from pathlib import Path
 from training.recipe import is_number
 from training.recipe.dotted_path import short_names
 from training.search.tables.definitions import DIRECTORY, TABLES, Table
+from training.search.tables.findings import findings
 from training.search.tables.records import Result, chosen, current, path_of, read, trials_left
 from training.search.tables.summary import Mean, RowSummary, correlation, summarize
 
@@ -40,8 +41,11 @@ time, and some machines were busy with other work: they cannot be compared."""
 
 def page_text(directory: Path = DIRECTORY) -> str:
     """Return the page for the results in a directory."""
-    sections = (_section(table, _found(table, directory)) for table in TABLES.values())
-    return "\n\n".join([_INTRODUCTION, *sections]) + "\n"
+    found = {name: _found(table, directory) for name, table in TABLES.items()}
+    summaries = {name: summarize(table, found[name]) for name, table in TABLES.items()}
+    front = findings((table, summaries[name]) for name, table in TABLES.items())
+    sections = (_section(table, list(found[name].values()), summaries[name]) for name, table in TABLES.items())
+    return "\n\n".join(filter(None, [_INTRODUCTION, front, *sections])) + "\n"
 
 
 def plots(directory: Path = DIRECTORY) -> dict[str, str]:
@@ -92,8 +96,7 @@ def _curves(table: Table, results: Sequence[Result]) -> dict[str, list[list[floa
     return curves
 
 
-def _section(table: Table, found: dict[tuple[str, int], Result]) -> str:
-    summaries, results = summarize(table, found), list(found.values())
+def _section(table: Table, results: Sequence[Result], summaries: Sequence[RowSummary]) -> str:
     parts = [f"## {table.title}", f"{table.description}", _facts(table, results), _rows(table, summaries)]
     if (found_one := correlation(summaries)) is not None:
         p = f"p = {found_one.p:.2f}" if found_one.p >= 0.005 else "p < 0.005"
@@ -154,7 +157,7 @@ def _machine(result: Result) -> str:
 def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
     first = next(iter(table.rows))
     header = ["row", f"{table.split} {table.metric}", f"difference from `{first}`", *table.further_metrics]
-    header += [f"validation {table.metric}", "parameters", "seeds", "training minutes"]
+    header += [f"validation {table.metric}", "best epoch", "parameters", "seeds", "training minutes"]
     if table.paper is not None:
         header.insert(2, "paper")
     if table.search is not None:
@@ -164,7 +167,7 @@ def _rows(table: Table, summaries: Sequence[RowSummary]) -> str:
         test = _mean(each.test, table.digits) or _status(table, each)
         further = [_mean(mean, table.digits) for mean in (*each.further, each.dev)]
         cells = [f"`{each.row}`", test, _difference(each, table.digits), *further]
-        cells += [_parameters(each), _seeds(table, each), _minutes(each)]
+        cells += [_best_epoch(table, each), _parameters(each), _seeds(table, each), _minutes(each)]
         if table.paper is not None:
             cells.insert(2, "" if each.paper is None else f"{each.paper:.{table.digits}f}")
         if table.search is not None:
@@ -197,6 +200,18 @@ def _difference(summary: RowSummary, digits: int) -> str:
         return value
     low, high = interval
     return f"{value} [{low:+.{digits}f}, {high:+.{digits}f}]" + ("" if summary.interval else " over examples")
+
+
+def _best_epoch(table: Table, summary: RowSummary) -> str:
+    """Return the epochs of the best evaluations and the numbers of epochs that were trained, over seeds."""
+    finished = [each for each in summary.results if each.status == "finished"]
+    best = [point.epoch for each in finished if (point := each.best(maximize=table.maximize)) is not None]
+    return f"{_range(best)} of {_range([each.curve[-1].epoch for each in finished])}" if best else ""
+
+
+def _range(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def _parameters(summary: RowSummary) -> str:

@@ -109,6 +109,16 @@ class Result(Settings):
     trials: Sequence[Trial] = Field(default_factory=list)
     """The search that chose values of the recipe; empty in a table without one."""
 
+    def best(self, *, maximize: bool) -> Point | None:
+        """Return the best evaluation on the development set, the first of equal ones; None where none is finite."""
+        finite = [point for point in self.curve if point.metric is not None]
+        sign = -1 if maximize else 1
+        return min(finite, key=lambda point: sign * (point.metric or 0.0), default=None)
+
+    def ended(self, *, maximize: bool) -> bool:
+        """Return whether a later evaluation was no better than the best one."""
+        return bool(self.curve) and self.best(maximize=maximize) != self.curve[-1]
+
 
 def this_machine(device: torch.device, precision: str) -> Machine:
     """Return the computer that this process trains on, in that precision."""

@@ -39,11 +39,15 @@ class Mean:
     @property
     def interval(self) -> tuple[float, float] | None:
         """The 95 % confidence interval of the mean by Student's t distribution, None for a single number."""
+        return self.interval_at(0.95)
+
+    def interval_at(self, confidence: float) -> tuple[float, float] | None:
+        """Return the interval of the mean that has a `confidence` between 0 and 1, None for a single number."""
         if self.deviation is None:
             return None
         from scipy.stats import t
 
-        width = float(t.ppf(0.975, self.count - 1)) * self.deviation / math.sqrt(self.count)
+        width = float(t.ppf((1 + confidence) / 2, self.count - 1)) * self.deviation / math.sqrt(self.count)
         return self.value - width, self.value + width
 
 

@@ -24,6 +24,7 @@ def table(tiny_corpus: Corpus, tmp_path: Path) -> Iterator[Table]:
     made = Table(
         name="toy",
         title="Kernels on a toy",
+        question="Is a kernel better than `lin`?",
         description="Two kernels.",
         budget="2 epochs.",
         recipe=str(file),

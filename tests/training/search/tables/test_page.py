@@ -15,7 +15,10 @@ from training.search.tables.summary import Correlation
 def test_the_page_without_results(table: Table, tmp_path: Path) -> None:
     text = page_text(tmp_path)
     assert "## Kernels on a toy\n" in text
-    assert "| `lin` | not run | 46.8 |  |  |  | 0 of 2 |  |\n| `pow` | not run | 46.9 |  |  |  | 0 of 2 |  |\n" in text
+    assert (
+        "| `lin` | not run | 46.8 |  |  |  |  | 0 of 2 |  |\n| `pow` | not run | 46.9 |  |  |  |  | 0 of 2 |  |\n"
+        in text
+    )
     assert "Trained on" not in text
     assert plots(tmp_path) == {}
 
@@ -25,10 +28,10 @@ def test_the_page_of_results(table: Table, make: Callable[..., Result], tmp_path
         append(tmp_path / "toy.jsonl", result)
     write_page(tmp_path / "results.md", tmp_path)
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
-    columns = "row | test perplexity | paper | difference from `lin` | validation perplexity | parameters | seeds"
-    assert f"| {columns} | training minutes |" in text
-    assert "| `lin` | 42.0 (40.0 to 44.0) | 46.8 |  | 41.0 (39.0 to 43.0) | 1.25M | 2 of 2 | 2.0 |" in text
-    assert "| `pow` | diverged | 46.9 |  |  |  | 0 of 2 |  |" in text
+    columns = "row | test perplexity | paper | difference from `lin` | validation perplexity | best epoch"
+    assert f"| {columns} | parameters | seeds | training minutes |" in text
+    assert "| `lin` | 42.0 (40.0 to 44.0) | 46.8 |  | 41.0 (39.0 to 43.0) | 2 of 2 | 1.25M | 2 of 2 | 2.0 |" in text
+    assert "| `pow` | diverged | 46.9 |  |  |  |  | 0 of 2 |  |" in text
     assert "* `pow`, seed 1, diverged after 2 epochs: the loss is nan at step 3" in text
     assert "* Trained on A processor, 1 of 2 cores, torch 2.0; revision `0123456789ab`." in text
     assert "* Column paper: perplexity on more text." in text
@@ -88,7 +91,7 @@ def test_further_metrics(table: Table, make: Callable[..., Result], monkeypatch:
     monkeypatch.setattr("training.search.tables.page.read", lambda path: [more])
     text = page_text()
     columns = "row | test perplexity | paper | difference from `lin` | words | word error | validation perplexity"
-    assert f"| {columns} | parameters |" in text
+    assert f"| {columns} | best epoch | parameters |" in text
     assert "| `lin` | 40.00 | 46.80 |  | 7.00 | 2.00 | 39.00 |" in text
     assert "* Further metrics on the same set: words, word error (smaller is better)." in text
 
