@@ -130,6 +130,11 @@ class Quotas:
     def _in_progress(self) -> int:
         return round(sum(self._counters[COUNTERS:]))
 
+    def resume(self, day: int, characters: int) -> None:
+        """Continue with the use of a day, in days since 1970, that was noted before a restart."""
+        if (day, characters) > self.used_today:
+            self._counters[_TODAY], self._counters[_USED] = day, characters
+
     @property
     def used_today(self) -> tuple[int, int]:
         """The day, in days since 1970, and the characters that are used of its budget."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 
 from service.engine.caller import Account
@@ -100,6 +100,30 @@ class Tenants:
     def __init__(self, metrics: Metrics, counters: Counters | None = None) -> None:
         self._metrics, self._counters = metrics, counters or LocalCounters()
         self._uses: dict[str, _Use] = {}
+        self._before: Mapping[str, tuple[int, int]] = {}
+
+    @property
+    def day_use(self) -> dict[str, tuple[int, int]]:
+        """The day, in days since 1970, and the characters used in it, of each tenant with a daily budget."""
+        found = {}
+        for name, use in self._uses.items():
+            if use.quotas is not None and use.quotas.limits.characters_per_day is not None:
+                with self._counters.locked():
+                    day, characters = use.quotas.used_today
+                if day:
+                    found[name] = day, characters
+        return found
+
+    def resume(self, day_use: Mapping[str, tuple[int, int]]) -> None:
+        """Continue with the use of daily budgets that was noted before a restart, `day_use` of that time."""
+        self._before = day_use
+        for name, use in self._uses.items():
+            self._resume(name, use)
+
+    def _resume(self, name: str, use: _Use) -> None:
+        if use.quotas is not None and name in self._before:
+            with self._counters.locked():
+                use.quotas.resume(*self._before[name])
 
     def replace(self, tenants: Iterable[Tenant]) -> None:
         """Serve these tenants, and no others."""
@@ -108,6 +132,8 @@ class Tenants:
             each.id: _Use(each, self._counters, self._metrics, each.name if place < _MOST_SERIES else _OTHERS)
             for place, each in enumerate(tenants)
         }
+        for name, use in self._uses.items():
+            self._resume(name, use)
         for label in before - {each.label for each in self._uses.values()}:
             self._metrics.forget_key(label)
 

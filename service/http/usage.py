@@ -1,11 +1,13 @@
-"""Characters that were translated with each API key: in the database, else in memory since the start."""
+"""Characters that API keys have used: in the database, else in memory since the start."""
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING
+
+from service.engine.tenants import Tenants
 
 if TYPE_CHECKING:
     from service.store.database import Database
@@ -19,11 +21,16 @@ _FLUSH_SECONDS = 2.0
 
 
 class Usage:
-    """Counts of a process, which it adds to those in the database from time to time."""
+    """Counts of a process, which it adds to those in the database from time to time.
 
-    def __init__(self, database: "Database | None") -> None:
-        self._database = database
+    The use of daily budgets (`characters_per_day`) is stored then as well, and continued after a restart.
+    """
+
+    def __init__(self, database: "Database | None", tenants: Tenants) -> None:
+        self._database, self._tenants = database, tenants
         self._new: Counter[str] = Counter()
+        self._stored: dict[str, tuple[int, int]] = {}
+        """The use of daily budgets in the database, such as this process has written or read it."""
 
     def add(self, owner: str, characters: int) -> None:
         """Count characters of an API key."""
@@ -44,6 +51,10 @@ class Usage:
         if self._database is None:
             yield
             return
+        from service.store.usage import read_day_use
+
+        self._stored = await self._database.call(read_day_use, self._database)
+        self._tenants.resume(self._stored)
         task = asyncio.create_task(self._store())
         try:
             yield
@@ -60,18 +71,22 @@ class Usage:
     async def _flush(self) -> None:
         """Add the new counts to those of the database; they are kept for the next time where that fails."""
         assert self._database is not None
-        if not self._new:
+        day_use = {owner: use for owner, use in self._tenants.day_use.items() if self._stored.get(owner) != use}
+        if not self._new and not day_use:
             return
         new, self._new = self._new, Counter()
         try:
-            await asyncio.shield(self._database.call(self._add, new))
+            await asyncio.shield(self._database.call(self._add, new, day_use))
         except Exception:
             logger.exception("counts of characters are not stored yet")
             self._new += new
+        else:
+            self._stored |= day_use
 
-    def _add(self, new: Counter[str]) -> None:
-        from service.store.usage import add_characters
+    def _add(self, new: Counter[str], day_use: Mapping[str, tuple[int, int]]) -> None:
+        from service.store.usage import add_characters, write_day_use
 
         assert self._database is not None
         with self._database.transaction() as connection:
             add_characters(connection, new)
+            write_day_use(connection, day_use)

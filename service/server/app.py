@@ -75,7 +75,7 @@ def create_app(
     app.state.database = database_of(settings)
     app.state.jobs = jobs_of(settings, app.state.engine, app.state.database)
     app.state.glossaries = glossaries_of(settings, app.state.database)
-    app.state.usage = Usage(app.state.database)
+    app.state.usage = Usage(app.state.database, app.state.engine.tenants)
     app.state.heap_trimmer = served_models.heap_trimmer
     app.state.exposition = Exposition(metrics.text)
     app.state.load_first = load_first

@@ -111,3 +111,12 @@ USAGE = Table(
     Column("characters", BigInteger, nullable=False),
 )
 """Characters that were translated with each API key."""
+
+DAY_USE = Table(
+    "softserve_day_use",
+    metadata,
+    Column("owner", String(200), primary_key=True),
+    Column("day", Integer, nullable=False),
+    Column("characters", BigInteger, nullable=False),
+)
+"""Characters of the last day, in days since 1970, that an API key has used of its daily budget."""
