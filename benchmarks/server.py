@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from typing import Any
 from benchmarks.load.client import Client
 from tests.support.ports import free_port
 
-__all__ = ["post_json", "serving", "wait_until_ready"]
+__all__ = ["post_json", "processor_seconds", "serving", "wait_until_ready"]
 
 _TIMEOUT = 60.0
 """Seconds within which a response must be complete."""
@@ -54,6 +55,12 @@ def serving(
     finally:
         server.terminate()
         server.wait()
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time of all threads of a process, in seconds."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def post_json(

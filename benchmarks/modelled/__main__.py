@@ -27,6 +27,7 @@ from benchmarks.modelled.tokenization import tokenized
 from benchmarks.peers.load import LoadResult, find_wrk, measure
 from benchmarks.peers.servers import Server, running
 from benchmarks.peers.texts import make_texts
+from benchmarks.server import processor_seconds
 from models.backend.cpus import usable_cpus
 from service.engine.cost_model import Terms
 from service.settings import BUNDLED
@@ -149,18 +150,13 @@ def _measured(
     with running(server, Path(sys.executable), settings, sample[0], work) as process, _other_cores():
         measure(settings.port, server.path, bodies, max(connections), _WARM_UP)
         for count in connections:
-            before = _processor_seconds(process)
+            before = processor_seconds(process)
             load = measure(settings.port, server.path, bodies, count, seconds)
-            used = _processor_seconds(process) - before
+            used = processor_seconds(process) - before
             if load.errors:
                 raise RuntimeError(f"{server.name}: {load.errors} errors")
             _say(f"{server.name}, texts: {many}, connections: {count}, requests/s: {load.rate:.0f}")
             yield count, Measured(load, used / (load.rate * seconds))
-
-
-def _processor_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _table(results: dict[tuple[int, int, str], list[Measured]], ceilings: dict[int, list[float]]) -> Iterator[str]:
