@@ -20,6 +20,7 @@ _SLOW = (
     "service/test_multiprocess.py",
     "service/test_hanging_models.py",
     "training/search/test_tune.py",
+    "training/search/tables/test_side_by_side.py",
     "training/test_devices.py",
     "docs/test_tutorials.py",
     "training/bundling/test_cuda_kernels.py",

@@ -57,6 +57,8 @@ class Evaluation:
     metric: float
     seconds: float
     """Training time so far, over all sessions of the run."""
+    processor_seconds: float = 0.0
+    """Time of this process on processors in that time; 0 in runs of earlier versions."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -69,6 +71,7 @@ class Progress:
     batch: int = 0
     step: int = 0
     seconds: float = 0.0
+    processor_seconds: float = 0.0
     loss_sum: float = 0.0
     """Summed training loss since the last evaluation."""
     loss_count: int = 0
@@ -217,7 +220,14 @@ class RunDirectory(RunPaths):
             content = checkpoint.load(self.last, torch.device("cpu"), mapped=True)["progress"]
             return Progress(**content | {"history": history})
         last = history[-1]
-        return Progress(maximize=maximize, epoch=last.epoch, step=last.step, seconds=last.seconds, history=history)
+        return Progress(
+            maximize=maximize,
+            epoch=last.epoch,
+            step=last.step,
+            seconds=last.seconds,
+            processor_seconds=last.processor_seconds,
+            history=history,
+        )
 
     def clear(self) -> None:
         """Remove the directory of an earlier run; raises `FileExistsError` for one that holds something else."""

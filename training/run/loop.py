@@ -254,9 +254,10 @@ class Trainer:
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
         """Count the time within the block as training."""
-        started = time.monotonic()
+        started, used = time.monotonic(), time.process_time()
         yield
         self.progress.seconds += time.monotonic() - started
+        self.progress.processor_seconds += time.process_time() - used
 
     def _read_losses(self) -> float:
         """Add the losses of steps since the last call to the progress, and return the last one.
@@ -296,6 +297,7 @@ class Trainer:
             train_loss=progress.loss_sum / max(1, progress.loss_count),
             metric=metric,
             seconds=progress.seconds,
+            processor_seconds=progress.processor_seconds,
         )
         progress.history.append(evaluation)
         progress.loss_sum, progress.loss_count = 0.0, 0

@@ -6,7 +6,7 @@ from typing import Literal
 from training.search.tables.definitions import Table
 from training.search.tables.summary import RowSummary
 
-__all__ = ["findings", "verdict_of"]
+__all__ = ["findings", "standing", "verdict_of"]
 
 Verdict = Literal["better", "worse", "undecided", "one seed"]
 
@@ -51,6 +51,17 @@ def verdict_of(summary: RowSummary, *, maximize: bool, confidence: float = 0.95)
     return "better" if (low > 0) == maximize else "worse"
 
 
+def standing(table: Table, summaries: Sequence[RowSummary]) -> list[str]:
+    """Return a line for each row that has a difference from the first one: its interval, and how it compares."""
+    lines = []
+    for each in _compared(summaries):
+        assert each.difference is not None
+        verdict, count = verdict_of(each, maximize=table.maximize), each.difference.count
+        seeds = f", {count} of {len(table.seeds)} seeds" if count > 1 else ""
+        lines.append(f"{each.row} {_difference(table, each)}: {verdict}{seeds}")
+    return lines
+
+
 def _compared(summaries: Sequence[RowSummary]) -> list[RowSummary]:
     return [each for each in summaries if each.difference is not None]
 
@@ -75,9 +86,16 @@ def _line(table: Table, summaries: Sequence[RowSummary]) -> Sequence[str]:
 
 def _named(table: Table, summary: RowSummary, verdict: Verdict, *, certain: bool) -> str:
     """Return a row's name, with the difference and its interval where the row is better or worse."""
-    if verdict not in {"better", "worse"} or summary.difference is None or summary.interval is None:
+    if verdict not in {"better", "worse"}:
         return f"`{summary.row}`"
+    return f"`{summary.row}` {_difference(table, summary)}{' *' if certain else ''}"
+
+
+def _difference(table: Table, summary: RowSummary) -> str:
+    """Return the difference from the first row, with its interval over seeds where there is one."""
+    assert summary.difference is not None
+    value, digits = f"{summary.difference.value:+.{table.digits}f}", table.digits
+    if summary.interval is None:
+        return value
     low, high = summary.interval
-    value, digits = summary.difference.value, table.digits
-    mark = " *" if certain else ""
-    return f"`{summary.row}` {value:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]{mark}"
+    return f"{value} [{low:+.{digits}f}, {high:+.{digits}f}]"

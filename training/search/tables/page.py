@@ -36,7 +36,8 @@ several, not corrected for the number of rows. That of a single seed is a paired
 nothing about other seeds, and takes the test examples as independent, even neighbouring sentences. Intervals of single
 seeds with a revision before `0bd249a` were computed afterwards, from the checkpoints. Grids of some searches grew after
 a test result was known: the values are still those of the best trial on the validation set. Minutes are wall-clock
-time, and some machines were busy with other work: they cannot be compared."""
+time, and some machines were busy with other work: they cannot be compared. Those in parentheses are processor time, of
+all threads."""
 
 
 def page_text(directory: Path = DIRECTORY) -> str:
@@ -228,8 +229,13 @@ def _seeds(table: Table, summary: RowSummary) -> str:
 
 
 def _minutes(summary: RowSummary) -> str:
-    minutes = Mean.of([each.seconds / 60 for each in summary.results if each.status == "finished"])
-    return "" if minutes is None else f"{minutes.value:.1f}"
+    """Return the mean of the minutes over seeds; that of processor time in parentheses, where all seeds have it."""
+    finished = [each for each in summary.results if each.status == "finished"]
+    minutes = Mean.of([each.seconds / 60 for each in finished])
+    used = [each.processor_seconds / 60 for each in finished if each.processor_seconds is not None]
+    processor = Mean.of(used) if len(used) == len(finished) else None
+    shown = "" if minutes is None else f"{minutes.value:.1f}"
+    return shown if processor is None else f"{shown} ({processor.value:.1f})"
 
 
 def _ends_of_ranges(table: Table, summaries: Sequence[RowSummary]) -> Iterable[str]:

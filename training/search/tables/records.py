@@ -101,6 +101,8 @@ class Result(Settings):
     curve: Sequence[Point]
     seconds: float
     """Training time, without evaluations."""
+    processor_seconds: float | None = None
+    """Time of the process on processors in that time; null in results of earlier versions."""
     parameters: int | None = None
     revision: str
     """Commit of the code, `-dirty` appended where files differed; several with commas, if a session had another."""

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,62 @@ from training.run.optimization import resolved_precision
 from training.run.session import load_trained, train
 from training.search.tables.bootstrap import paired_interval, read_statistics, write_statistics
 from training.search.tables.definitions import Table, comparable
-from training.search.tables.records import Point, Result, Trial, chosen, this_machine
+from training.search.tables.records import (
+    Point,
+    Result,
+    Trial,
+    append,
+    chosen,
+    current,
+    of_same_recipe,
+    path_of,
+    read,
+    this_machine,
+    trials_left,
+)
 from training.tasks.registry import TASKS
 
-__all__ = ["run_row", "search_row"]
+__all__ = ["Places", "run_row", "search_row", "train_row"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """The directories of a table's training."""
+
+    data_dir: Path
+    """Corpora."""
+    runs: Path
+    """Parent of the directories table-<name>."""
+    results: Path
+    """Files of results."""
+
+
+def train_row(
+    table: Table, row: str, seed: int, places: Places, device: torch.device, report: Callable[[str], None]
+) -> Result:
+    """Search for a row's hyperparameters where it has a search and no trials, train it, and append its result."""
+    file, parent = path_of(table, places.results), places.runs / f"table-{table.name}"
+    trials, result = _known_trials(table, row, file), None
+    if table.search is not None:
+        failed = bool(trials) and all(trial.metric is None for trial in trials)  # repeated only where it is asked for
+        if failed or not trials:
+            search = parent / f"{row}-search"
+            trials = search_row(table, row, search, places.data_dir, device, report, again=failed)
+        result = of_same_recipe(table, row, seed, trials, read(file))
+    if result is None:
+        directory = parent / f"{row}-{seed}"
+        result = run_row(table, row, seed, directory, places.data_dir, device, trials)
+        if result.status == "finished":
+            RunDirectory(directory).last.unlink()  # most of the directory, and there is nothing left to resume
+    append(file, result)
+    return result
+
+
+def _known_trials(table: Table, row: str, file: Path) -> Sequence[Trial]:
+    """Return the trials that the row's results of other seeds come from."""
+    found = current(table, read(file))
+    of_row = (found[row, seed] for seed in table.seeds if (row, seed) in found)
+    return next((each.trials for each in of_row if not trials_left(table, each)), ())
 
 
 def search_row(
@@ -97,6 +150,7 @@ def run_row(
         dev=(max if table.maximize else min)(finite, default=None),
         curve=[_point(each) for each in history],
         seconds=history[-1].seconds if history else 0.0,
+        processor_seconds=history[-1].processor_seconds if history else 0.0,
         revision=_provenance(run).get("git_revision", git_revision()),
         machine=this_machine(device, resolved_precision(recipe.loop, device)),
         recipe=recipe.model_dump(mode="json", exclude={"tune"}),

@@ -9,6 +9,7 @@ import pytest
 from tests.training.search.tables.conftest import TableCommand
 from training.cli import tables as command
 from training.run.directory import RunDirectory
+from training.search.tables import runner
 from training.search.tables.definitions import GridSearch, Table
 from training.search.tables.records import read
 
@@ -40,7 +41,7 @@ def test_missing_rows_are_run_and_present_ones_are_not(
     assert "| 2 of 2 |" in page
     assert (tmp_path / "docs" / "figures" / "results-toy.svg").is_file()
 
-    monkeypatch.setattr(command, "run_row", None)
+    monkeypatch.setattr(runner, "run_row", None)
     assert "toy: no row is missing" in run().output
     assert run("--rows", "log").code == "softserve-train: rows: the table has lin, pow, not log"
 
@@ -50,7 +51,7 @@ def test_a_search_chooses_the_hyperparameters_of_all_seeds(
 ) -> None:
     assert run("--rows", "pow", "--seeds", 2).code == 0
     with monkeypatch.context() as patch:
-        patch.setattr(command, "search_row", None)  # the trials are those of the file
+        patch.setattr(runner, "search_row", None)  # the trials are those of the file
         assert run("--rows", "pow").code == 0
     first, second = read(tmp_path / "toy.jsonl")
     assert [first.seed, second.seed] == [2, 1]
@@ -82,7 +83,7 @@ def test_a_grid_that_grew_trains_what_is_new(
     grown = replace(searched, rows={"pow": larger}, search=GridSearch(trials=3, overrides=("loop.epochs=1",)))
     for module in ("training.search.tables.definitions", "training.cli.tables", "training.search.tables.page"):
         monkeypatch.setattr(f"{module}.TABLES", {"toy": grown})
-    monkeypatch.setattr(command, "run_row", None)
+    monkeypatch.setattr(runner, "run_row", None)
     output = run("--rows", "pow", "--seeds", 1).output
     assert output.count("trial 2: ") == 1
     assert "trial 3: " not in output
@@ -109,7 +110,10 @@ def test_what_a_table_does_not_have_is_an_error(run: TableCommand, tmp_path: Pat
     assert run("--threads", 0).code == "softserve-train: --threads must be at least 1, not 0"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WORLD_SIZE", "2")
-        assert run().code == "softserve-train: a table is trained by one process: each would train and append all rows"
+        assert (
+            run().code
+            == "softserve-train: a table is trained by one process: each would train and append all rows; see --jobs"
+        )
     ended = run("--data-dir", tmp_path / "nowhere")
     assert ended.code not in (0, None)
     assert read(tmp_path / "toy.jsonl") == []
