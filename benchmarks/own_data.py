@@ -107,7 +107,7 @@ ROWS: dict[str, Row] = {
     "Banking77, all": Row(("classifier", "data.tsv"), _sample("banking77", None)),
     "200 texts in 10 classes": Row(("classifier", "data.tsv"), _few_texts),
     "1,000 images in 10 classes": Row(("image-classifier", "data"), _few_images),
-    "Reuters": Row(("classifier", "data.tsv"), _sample("reuters90", None)),
+    "Reuters": Row(("classifier", "data.tsv", "--minutes", "20"), _sample("reuters90", None)),
 }
 
 
