@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -11,12 +12,22 @@ from training.networks.causal_transformer import CausalSettings, LayerSettings, 
 from training.networks.pretrained import weight_sources
 from training.networks.pretrained_causal import CausalDescription
 from training.recipe import Recipe
+from training.run.directory import RunDirectory
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.initial_run import initial_run
 from training.tasks.language_model.settings import TextData
 
-__all__ = ["Body", "CausalDataSettings", "CausalLanguageModelRecipe", "CausalNetworkSettings"]
+__all__ = [
+    "PRETRAINED",
+    "Body",
+    "CausalDataSettings",
+    "CausalLanguageModelRecipe",
+    "CausalNetworkSettings",
+    "Distillation",
+]
 
+PRETRAINED = "pretrained"
+"""The teacher that is the pretrained model of the run itself."""
 _ROTARY_BASE = 10_000.0
 _EPSILON = 1e-6
 _INNER_MULTIPLE = 32
@@ -163,6 +174,19 @@ class CausalNetworkSettings(Settings):
         )
 
 
+class Distillation(Settings):
+    """Learning from the distributions of another model, the teacher (Hinton et al. 2015)."""
+
+    teacher: str
+    """A run directory of this task; a directory of a pretrained model, or `hf:owner/name@revision`, as for
+    `network.pretrained`; or `pretrained`, the model of `network.pretrained` with its own output layer. Its vocabulary
+    must be that of the run, which a run from scratch takes over from a teacher that is one."""
+    weight: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Weight of the divergence from the teacher's distributions; the loss of the texts has the rest."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Divides the scores of both models in the divergence."""
+
+
 class CausalLanguageModelRecipe(Recipe):
     """A causal Transformer of subword tokens."""
 
@@ -172,6 +196,21 @@ class CausalLanguageModelRecipe(Recipe):
     initial: str | None = None
     """Run directory to start from: its vocabulary and its best weights. Network and output layer must be the same, from
     scratch; it cannot be given with `network.pretrained`."""
+    distillation: Distillation | None = None
+    """A teacher; without one, the model learns from the texts alone."""
+
+    @model_validator(mode="after")
+    def _possible_distillation(self) -> Self:
+        if self.distillation is None:
+            return self
+        if self.distillation.teacher == PRETRAINED and self.network.pretrained is None:
+            raise ValueError("distillation.teacher: pretrained needs network.pretrained")
+        if self.output_layer.alpha != 1.0 or self.output_layer.sparse_k is not None:
+            raise ValueError(
+                "distillation: the divergence from a teacher is infinite where a probability is 0, as with "
+                "output_layer.alpha or output_layer.sparse_k"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_beginning(self) -> Self:
@@ -189,7 +228,14 @@ class CausalLanguageModelRecipe(Recipe):
         """Return the data of this run and of its initial run or model; raises the errors of `initial_run`."""
         own = super().sources()
         earlier = [] if self.initial is None else initial_run(self.initial).recipe().sources()
-        return [*own, *weight_sources(self.network.pretrained), *(each for each in earlier if each not in own)]
+        found = [*own, *weight_sources(self.network.pretrained), *(each for each in earlier if each not in own)]
+        return [*found, *(each for each in self._teacher_sources() if each not in found)]
+
+    def _teacher_sources(self) -> list[dict[str, str]]:
+        if self.distillation is None or self.distillation.teacher == PRETRAINED:
+            return []
+        run = RunDirectory(Path(self.distillation.teacher))
+        return run.recipe().sources() if run.best.is_file() else weight_sources(self.distillation.teacher)
 
     @property
     def longest_piece(self) -> int:

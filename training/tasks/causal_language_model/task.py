@@ -28,12 +28,14 @@ from training.networks.pretrained_causal import CausalDescription, PretrainedCau
 from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run import checkpoint
+from training.run.directory import RunDirectory
 from training.run.paths import RunPaths
 from training.softmax.mixture import parse_kernels
 from training.tasks.causal_language_model.bits import TextBits, bits_line
+from training.tasks.causal_language_model.distillation import Teacher, check_teacher
 from training.tasks.causal_language_model.own_recipe import plan_causal_language_model
 from training.tasks.causal_language_model.reading import encoded_texts, text_parts
-from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
+from training.tasks.causal_language_model.settings import PRETRAINED, CausalLanguageModelRecipe
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Examples, Measurement, bits_per_byte
 from training.tasks.initial_run import initial_run
@@ -124,6 +126,7 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         self.tokenizer = tokenizer
         self.metric = self.metric_of(recipe)
         self._train_texts: EncodedTexts | None = None
+        self._teacher: Teacher | None = None
 
     @classmethod
     def metric_of(cls, recipe: CausalLanguageModelRecipe) -> str:
@@ -146,18 +149,21 @@ class CausalLanguageModelTask(Task[WindowBatch]):
     def prepare(cls, recipe: CausalLanguageModelRecipe, run: RunPaths, data_dir: Path) -> RunFiles:
         if recipe.network.pretrained is not None:
             found = read_pretrained(recipe.network.pretrained)
-            recipe.network.of_pretrained(found.description)
+            _checked_teacher(recipe, found.tokenizer, recipe.network.of_pretrained(found.description))
             return {run.tokenizer: found.tokenizer.save, run.causal: found.description.save}
         tokenizer = cls.build_tokenizer(recipe, data_dir)
         if recipe.initial is not None:
             _load_initial(build_model(recipe, recipe.network.of_vocabulary(tokenizer.vocab_size)), recipe.initial)
+        _checked_teacher(recipe, tokenizer, recipe.network.of_vocabulary(tokenizer.vocab_size))
         return {run.tokenizer: tokenizer.save}
 
     @staticmethod
     def build_tokenizer(recipe: CausalLanguageModelRecipe, data_dir: Path) -> CausalTokenizer:
-        """Return the vocabulary of the initial run, or that of the recipe's training split."""
+        """Return the vocabulary of the initial run or of the teacher, or that of the recipe's training split."""
         if recipe.initial is not None:
             return read_causal_tokenizer(initial_run(recipe.initial).tokenizer)
+        if recipe.distillation is not None and (run := RunDirectory(Path(recipe.distillation.teacher))).best.is_file():
+            return read_causal_tokenizer(run.tokenizer)
         return build_causal_tokenizer(text_parts(recipe.data, "train", data_dir), vocab_size=recipe.data.vocab_size)
 
     @classmethod
@@ -254,9 +260,22 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         return {name: metric(order) for name, order in orders.items() if tokens * order <= _MOST_GRAMS}
 
     def loss(self, batch: WindowBatch) -> tuple[Tensor, int]:
-        """Return the summed loss over the batch's targets and their number."""
+        """Return the summed loss over the batch's targets, with the divergence from a teacher, and their number."""
+        batch = batch.to(self.device)
         hidden, targets = self.context_vectors(batch)
-        return self.model.output_layer.loss(hidden, targets), targets.shape[0]
+        layer, given = self.model.output_layer, self.recipe.distillation
+        loss: Tensor = layer.loss(hidden, targets)
+        if given is not None:
+            divergence = self._taught().divergence(batch, layer, hidden, given.temperature)
+            loss = (1 - given.weight) * loss + given.weight * divergence
+        return loss, targets.shape[0]
+
+    def _taught(self) -> Teacher:
+        if self._teacher is None:
+            self._teacher = _checked_teacher(self.recipe, self.tokenizer, self.model.network.settings)
+            assert self._teacher is not None
+            self._teacher.on(self.device)
+        return self._teacher
 
     def context_vectors(self, batch: WindowBatch) -> tuple[Tensor, Tensor]:
         """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target."""
@@ -325,6 +344,37 @@ def _load_initial(model: TransformerLanguageModel, initial: str) -> None:
         model.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"initial: {initial} has another network or output layer: {error}") from error
+
+
+def _checked_teacher(
+    recipe: CausalLanguageModelRecipe, tokenizer: CausalTokenizer, settings: CausalSettings
+) -> Teacher | None:
+    """Return the teacher of a recipe, if it has one, for a network with these settings.
+
+    Raises the errors of `read_pretrained`, and `ValueError` where the teacher has another vocabulary or reads fewer
+    tokens.
+    """
+    if recipe.distillation is None:
+        return None
+    where = recipe.distillation.teacher
+    run = RunDirectory(Path(where))
+    if where != PRETRAINED and run.best.is_file():
+        task = CausalLanguageModelTask.open(_causal(run), run, Path(), torch.device("cpu"))
+        task.model.load_state_dict(checkpoint.load(run.best, task.device)["model"])
+        teacher = Teacher(task.model.network, task.model.output_layer, task.tokenizer)
+    else:
+        pretrained = recipe.network.pretrained if where == PRETRAINED else where
+        assert pretrained is not None
+        teacher = Teacher.of_pretrained(read_pretrained(pretrained))
+    check_teacher(teacher, tokenizer, settings.vocab_size, recipe.network.positions)
+    return teacher
+
+
+def _causal(run: RunDirectory) -> CausalLanguageModelRecipe:
+    recipe = run.recipe()
+    if not isinstance(recipe, CausalLanguageModelRecipe):
+        raise ValueError(f"distillation.teacher: {run.path} is a run of task {recipe.task!r}")
+    return recipe
 
 
 def _whole_texts(encoded: EncodedTexts) -> Iterator[list[int]]:
