@@ -110,7 +110,7 @@ def _header(path: Path, text: str, names: Sequence[str], columns: Mapping[str, s
 
 
 def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the number of the first line and the fields of each record that is not blank."""
+    """Yield the number of the first line and the fields of each record that has a field with content."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
         number = reader.line_num + 1
@@ -120,5 +120,5 @@ def _records(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[
             return
         except csv.Error as error:
             raise _NotCsv(f"{path}, line {number}: the record that begins here is not CSV: {error}") from error
-        if fields:
+        if any(field.strip() for field in fields):
             yield number, fields

@@ -127,7 +127,7 @@ def inspect_file(path: Path) -> Inspected:
     text = "\n".join(lines)
     if is_csv(path):
         delimiter = likely_delimiter(path, text)
-        return _delimited(path, f"CSV with {_DELIMITER_NAMES[delimiter]}", delimiter, text, encoding, blank)
+        return _delimited(path, f"CSV with {_DELIMITER_NAMES[delimiter]}", delimiter, text, encoding)
     widths = [line.count("\t") for line in lines if line.strip()]
     if suffix == ".tsv" or (max(widths) and widths.count(widths[0]) > 0.9 * len(widths)):
         return _delimited(path, "tab-separated columns", "\t", text, encoding, blank)
@@ -135,7 +135,8 @@ def inspect_file(path: Path) -> Inspected:
     return Inspected(path=path, format="plain text", encoding=encoding, header=None, texts={"text": texts}, blank=blank)
 
 
-def _delimited(path: Path, name: str, delimiter: str, text: str, encoding: str, blank: int) -> Inspected:
+def _delimited(path: Path, name: str, delimiter: str, text: str, encoding: str, blank: int = 0) -> Inspected:
+    """Return what a file with columns holds; in CSV, blank lines may be parts of quoted fields, and are not counted."""
     if not is_csv(path):
         rows = [line.split("\t") for line in text.split("\n") if line.strip()]
         header = _is_header(rows)

@@ -4,7 +4,8 @@ The format is that of the file's name, `.gz` left aside: CSV, JSON Lines, Parque
 directory of `datasets`, else tab-separated columns, with a header or without.
 """
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,23 +31,42 @@ def read_records(
     `files` has the encoding, the file's names of the columns where they are others, and whether there is a header. A
     tab-separated file without a header has exactly these columns, in this order.
 
+    Rows in which all of several columns are empty are left out, as blank lines are, with a warning.
+
     Raises `ValueError` naming the lines for which `parse` raises it and for a missing column, `FileNotFoundError` where
     there is no file.
     """
     files = files or SplitFiles(train=str(path))
     if is_csv(path) and files.header is not False:
         text = "\n".join(read_rows(path, str, files.encoding))
-        found = parsed(path, read_csv(path, text, names, files.columns), parse)
+        found = parsed(path, _with_content(path, read_csv(path, text, names, files.columns), names), parse)
         if not found:
             raise ValueError(f"{path} has a header only")
         return found
     table = open_table(path, files, names)
     if table is None:
         return read_rows(path, lambda line: parse(line.split("\t")), files.encoding)
-    found = parsed(path, table.selected(names, files.columns), parse, table.noun)
+    found = parsed(path, _with_content(path, table.selected(names, files.columns), names), parse, table.noun)
     if not found:
         raise ValueError(f"{path} has no {table.noun}s")
     return found
+
+
+def _with_content(
+    path: Path, rows: Iterable[tuple[int, tuple[str, ...]]], names: Sequence[str]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the rows that have something in one of their columns, if there are several, and warn of the others."""
+    left_out: list[int] = []
+    for number, values in rows:
+        if len(values) == 1 or any(value.strip() for value in values):
+            yield number, values
+        else:
+            left_out.append(number)
+    if left_out:
+        warnings.warn(
+            f"{path}: rows without {' and '.join(names)} are left out: {len(left_out)}, the first is {left_out[0]}",
+            stacklevel=2,
+        )
 
 
 def open_table(path: Path, files: SplitFiles, names: Sequence[str] = ()) -> Table | None:

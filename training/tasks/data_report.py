@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from training.data.csv_files import is_csv
 from training.data.report import DataReport, Finding, examined
 from training.data.settings import ParallelFiles, Split, SplitFiles
 from training.data.text_files import has_lines, read_rows
@@ -49,8 +50,8 @@ def _left_out(recipe: Recipe, data_dir: Path) -> Iterator[Finding]:
             sides = [read_rows(data_dir / path, str.strip, files.encoding) for path in (given.source, given.target)]
             count, level = sum(not all(pair) for pair in zip(*sides, strict=True)), "warning"
             message = f"lines of {given} with an empty side, which are left out"
-        elif getattr(recipe.data, "separated_by_blank_lines", False):
-            continue
+        elif getattr(recipe.data, "separated_by_blank_lines", False) or (given and is_csv(data_dir / given)):
+            continue  # in CSV, blank lines may be parts of quoted fields
         elif given is not None and has_lines(data_dir / given) and (data_dir / given).stat().st_size < _LARGEST:
             count = sum(read_rows(data_dir / given, lambda line: not line.strip(), files.encoding))
             message = f"empty lines of {given}, which are left out"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from training.data.inspection import inspect_file
 from training.data.own_files import LABELLED, read_pairs, read_split
 from training.data.own_texts import read_lines
 from training.data.settings import SplitFiles
@@ -59,6 +60,15 @@ def test_columns_of_other_names(path: Path) -> None:
     assert _read(path, "What was said,intent,text\nhello,greet,x\n", columns=columns) == [("greet", "hello")]
 
 
+def test_rows_without_content_are_left_out(path: Path) -> None:
+    """Spreadsheets write rows of separators; a row with a number alone has neither label nor text."""
+    path.write_text("id;label;text\n;;\n1;spam;win\n2;;\n ; ;\n3;ham;hello\n", encoding="utf-8")
+    with pytest.warns(UserWarning, match="rows without label and text are left out: 1, the first is 4"):
+        assert read_pairs(path, LABELLED) == [("spam", "win"), ("ham", "hello")]
+    with pytest.raises(ValueError, match="line 2: the label is empty"):
+        _read(path, "label,text\n,hello\n")
+
+
 def test_texts_of_language_models(path: Path) -> None:
     path.write_text('id,text\n1,"one, two"\n2,\n3,three\n', encoding="utf-8")
     files = SplitFiles(train=path.name, dev=path.name, test=path.name)
@@ -107,3 +117,10 @@ def test_settings_are_checked() -> None:
 def test_an_unknown_column_names_the_known_ones(path: Path) -> None:
     with pytest.raises(ValueError, match=r"data.files.columns: there is no 'source' here, but label, text"):
         _read(path, "label,text\na,b\n", columns={"source": "x"})
+
+
+def test_blank_lines_within_quotes_are_no_lines_left_out(path: Path) -> None:
+    path.write_text('label,text\nspam,"Dear all,\n\nwin."\n\nham,hello\n', encoding="utf-8")
+    found = inspect_file(path)
+    assert found.count == 2
+    assert not any("empty lines" in line for line in found.lines())

@@ -37,7 +37,9 @@ def plan_classifier(
     Raises `ValueError` where no column has labels, and for a single class.
     """
     label, text = label_and_text(found, given)
-    labels, texts = found.texts[label], found.texts[text]
+    rows = zip(found.texts[label], found.texts[text], strict=True)
+    filled = [row for row in rows if any(row)]  # reading leaves the others out
+    labels, texts = [own for own, _ in filled], [own for _, own in filled]
     several, classes = _classes(labels)
     if len(classes) < 2:
         raise ValueError(f"{found.path}: the column {label!r} has only one class, {labels[0]!r}")
