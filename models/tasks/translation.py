@@ -474,6 +474,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         ),
         text=lambda result: result.translations[0].text,
         target_language=lambda model, params: params.target_language or model.config.languages.target,
+        doubtful=lambda result: result.low_confidence,
     ),
     between_languages=BetweenLanguages(
         sources=lambda model: _default_first(model.config.languages.source, model.config.languages.known_sources()),

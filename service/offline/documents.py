@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,9 @@ __all__ = ["DocumentFlags", "document_format", "run_document"]
 _LINEWISE = frozenset({"txt", "csv", "tsv", "json"})
 """Formats whose files have a text on each line, or in a column, unless they are said to be documents."""
 _MOST_ERRORS = 20
-"""Errors that are shown, each a line."""
+"""Errors and texts of low confidence that are shown, each a line."""
+_SHOWN = 80
+"""Characters of a text that are shown."""
 
 FormatName = Literal["auto", "off", "txt", "html", "md", "srt", "vtt", "po", "xliff", "json", "csv", "tsv", "docx"]
 _Key = tuple[str, str, bool]
@@ -90,11 +92,24 @@ def run_document(
     model, threads = load_model(asked.name, options)
     language = in_documents.target_language(model, asked.params)
     document = read_document(file.read_bytes(), form, DocumentOptions(**reading, target_language=language))
-    found, failed = _results(document, model, asked, in_documents, threads)
-    _write(document.written(found), files.output)
-    if failed:
-        print(f"softserve: {failed} of {len(document.segments)} texts failed and stay as they are", file=sys.stderr)
-    return 1 if failed else 0
+    found = _results(document, model, asked, in_documents, threads)
+    _write(document.written(found.texts), files.output)
+    of_all = f"of {len(document.segments)} texts"
+    if found.failed:
+        print(f"softserve: {found.failed} {of_all} failed and stay as they are", file=sys.stderr)
+    if found.doubtful:
+        print(f"softserve: {len(found.doubtful)} {of_all} have low confidence; check them:", file=sys.stderr)
+        for place in sorted(found.doubtful)[:_MOST_ERRORS]:
+            segment = document.segments[place]
+            print(f"  {escaped(segment.context)}: {escaped(_start(segment.text))}", file=sys.stderr)
+        if len(found.doubtful) > _MOST_ERRORS:
+            print(f"  and {len(found.doubtful) - _MOST_ERRORS} others", file=sys.stderr)
+    return 1 if found.failed else 0
+
+
+def _start(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
 
 
 def _check_usage(asked: Asked, files: FileOptions) -> None:
@@ -125,15 +140,26 @@ def _reading(asked: Asked, flags: DocumentFlags, files: FileOptions) -> dict[str
     }
 
 
+@dataclass(slots=True)
+class _Found:
+    """The results of segments."""
+
+    texts: list[str | None]
+    failed: int = 0
+    """Segments without a result."""
+    doubtful: list[int] = field(default_factory=list)
+    """Places of the segments whose results are likely to be wrong."""
+
+
 def _results(
     document: Document, model: AnyModel, asked: Asked, in_documents: InDocuments[Any, Any, Any], threads: int
-) -> tuple[list[str | None], int]:
-    """Return the results of segments, and how many have none; equal segments are computed once."""
+) -> _Found:
+    """Return the results of segments; equal segments are computed once."""
     places: dict[_Key, list[int]] = {}
     for place, segment in enumerate(document.segments):
         places.setdefault((segment.text, segment.format, segment.join_lines), []).append(place)
-    found: list[str | None] = [None] * len(document.segments)
-    progress, failed = Progress(len(places), unit="texts"), 0
+    found = _Found([None] * len(document.segments))
+    progress = Progress(len(places), unit="texts")
     keys = iter(places.items())
     while window := list(islice(keys, WINDOW)):
         segments = {key[0]: document.segments[those[0]] for key, those in window}
@@ -143,14 +169,16 @@ def _results(
             for place, result in group:
                 those = window[place][1]
                 if isinstance(result, ModelError):
-                    failed += len(those)
-                    _show(document.segments[those[0]], result, failed)
+                    found.failed += len(those)
+                    _show(document.segments[those[0]], result, found.failed)
                 else:
                     for each in those:
-                        found[each] = in_documents.text(result)
+                        found.texts[each] = in_documents.text(result)
+                    if in_documents.doubtful(result):
+                        found.doubtful += those
             progress.add(len(group))
     progress.end()
-    return found, failed
+    return found
 
 
 def _query(

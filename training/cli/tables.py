@@ -187,13 +187,14 @@ def _without_result(chosen: Table, results: Path, retry: bool) -> list[tuple[str
 
 
 def _list_tables(results: Path) -> int:
-    listed = Rows(["table", "title", "finished", "diverged or failed", "not run"])
+    listed = Rows(["table", "title", "finished", "diverged or failed", "of fewer trials", "not run"])
     for each in TABLES.values():
         found = current(each, read(path_of(each, results)))
         left = missing(each, found)
         done = [result.status for key, result in found.items() if key not in left]
         finished = done.count("finished")
-        listed.add([each.name, each.title, finished, len(done) - finished, len(left)])
+        fewer = sum(key in found for key in left)  # the page has them, and a grid has grown since
+        listed.add([each.name, each.title, finished, len(done) - finished, fewer, len(left) - fewer])
     listed.show("tables, number of rows times seeds")
     return 0
 

@@ -102,3 +102,12 @@ def test_without_an_output_the_document_goes_to_standard_output(given, monkeypat
     monkeypatch.setattr("sys.stdout", written)
     assert run(given("a.html", "<p>Guten Morgen!</p>"), None) == 0
     assert written.buffer.getvalue() == b"<p>Good morning!</p>"
+
+
+def test_texts_of_low_confidence_are_named(given, tmp_path, capsys):
+    file = given("a.txt", "Guten Morgen!\nQwrtz pffft ghjkl xcvbn.\nGuten Morgen!\nThis line is English already.\n")
+    assert run(file, tmp_path / "b.txt", flags=DocumentFlags(document="txt")) == 0
+    said = capsys.readouterr().err
+    assert "of 4 texts have low confidence; check them:" in said
+    assert "  character 54: This line is English already.\n" in said
+    assert "Guten Morgen" not in said

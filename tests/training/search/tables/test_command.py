@@ -122,8 +122,8 @@ def test_what_a_table_does_not_have_is_an_error(run: TableCommand, tmp_path: Pat
 def test_tables_are_listed(table: Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert command.table(results=tmp_path) == 0
     assert capfd.readouterr().out.splitlines()[1:] == [
-        "table\ttitle\tfinished\tdiverged or failed\tnot run",
-        "toy\tKernels on a toy\t0\t0\t4",
+        "table\ttitle\tfinished\tdiverged or failed\tof fewer trials\tnot run",
+        "toy\tKernels on a toy\t0\t0\t0\t4",
     ]
 
 
