@@ -105,14 +105,19 @@ def entmax(s: Tensor, alpha: float) -> Tensor:
 def _threshold(z: Tensor, alpha: float) -> Tensor:
     """Return the threshold of one row `[V]`, that of the k best for the largest k whose k-th is above it."""
     best_first = torch.sort(z, descending=True).values
-    for k in range(z.shape[0], 0, -1):
-        some = best_first[:k]
-        mean, rest = some.mean(), 1 - (some - some.mean()).square().sum()
-        if rest > 0 or alpha == 2:
-            threshold = mean - (1 / k if alpha == 2 else (rest / k).sqrt())
-            if threshold < some[-1]:
-                return threshold
-    raise AssertionError("the largest alone is above its threshold, which is 1 less")
+    some = best_first[: _support_size(best_first.detach(), alpha)]
+    k, mean = some.shape[0], some.mean()
+    return mean - (1 / k if alpha == 2 else ((1 - (some - mean).square().sum()) / k).sqrt())
+
+
+def _support_size(best_first: Tensor, alpha: float) -> int:
+    """Return the largest k whose k-th is above the threshold of the k best, NaN where these have none: `[V]`."""
+    k = torch.arange(1, best_first.shape[0] + 1, device=best_first.device)
+    z = best_first - best_first[0]
+    mean = z.cumsum(0) / k
+    rest = 1 - (z.square().cumsum(0) - k * mean.square())
+    thresholds = mean - (1 / k if alpha == 2 else (rest / k).sqrt())
+    return int((thresholds < z).nonzero().max()) + 1
 
 
 def potential(s: Tensor, alpha: float) -> Tensor:
