@@ -21,6 +21,9 @@ PIP = $(call install,.venv) --constraint constraints.txt
 LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotate --custom-compile-command 'make lock' \
 	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
 
+# Optional packages that the images have.
+IMAGE_EXTRAS := --extra documents --extra otel --extra signing
+
 # Wheels of everything locked for arm64 as well, with the C library of the base image.
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
 	--only-binary :all: --python-version 3.11 --python-platform aarch64-manylinux_2_36
@@ -70,7 +73,7 @@ check: .venv/.test  ## Lint, formatting, types, imports, docs, Dockerfile, compo
 	$(BIN)/python -m docs.generators --check
 	$(BIN)/python docs/build_site.py
 	$(BIN)/hadolint docker/Dockerfile
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml docker/host.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml docker/host.yaml docker/database.yaml
 	$(BIN)/python docker/grafana/dashboards.py --check
 	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
 		promtool check config docker/prometheus/prometheus.yml && \
@@ -89,8 +92,8 @@ bench: .venv/.test  ## Measure next-word latency, in process and over HTTP.
 	$(BIN)/python -m benchmarks.next_word
 
 lock: .venv/.containers  ## Update the locked requirements of the images after a change of dependencies or constraints.txt.
-	$(LOCK) pyproject.toml --extra otel --output-file docker/requirements-cpu.txt
-	$(LOCK) pyproject.toml docker/requirements-gpu.in --extra otel --excludes docker/not-installed-gpu.txt \
+	$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --output-file docker/requirements-cpu.txt
+	$(LOCK) pyproject.toml docker/requirements-gpu.in $(IMAGE_EXTRAS) --excludes docker/not-installed-gpu.txt \
 		--output-file docker/requirements-gpu.txt
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
 	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done

@@ -16,6 +16,8 @@ from service.settings import Settings
 from tests.containers.files import COMPOSE, DOCKER, DOCKERFILE, ROOT
 
 SERVICES = COMPOSE["services"]
+FILES = ["compose.yaml", "docker/host.yaml", "docker/database.yaml"]
+DATABASE = yaml.safe_load((DOCKER / "database.yaml").read_text(encoding="utf-8"))
 HOST = yaml.safe_load((DOCKER / "host.yaml").read_text(encoding="utf-8"))["services"]
 
 
@@ -33,7 +35,7 @@ def checked(*command):
 
 
 def test_compose_follows_its_schema():
-    checked("check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml", "docker/host.yaml")
+    checked("check-jsonschema", "--builtin-schema", "vendor.compose-spec", *FILES)
 
 
 @pytest.mark.parametrize("name", HOST)
@@ -115,6 +117,21 @@ def test_the_service_is_given_the_time_it_may_take_to_stop(name):
 def test_what_compose_sets_is_a_setting(name):
     settings = {f"SOFTSERVE_{field.upper()}" for field in Settings.model_fields}
     assert SERVICES[name]["environment"].keys() <= settings
+
+
+@pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
+def test_a_database_is_in_a_volume_that_the_user_of_the_image_can_write(name, monkeypatch):
+    service = DATABASE["services"][name]
+    assert DATABASE["services"].keys() <= SERVICES.keys()
+    assert service.keys() == {"environment", "volumes"}
+    ((setting, value),) = service["environment"].items()
+    default = re.fullmatch(r"\$\{SOFTSERVE_DATABASE:-(.+)\}", value)[1]
+    monkeypatch.setenv(setting, default)
+    assert Settings().database == default
+    volume, _, directory = service["volumes"][0].partition(":")
+    assert volume in DATABASE["volumes"]
+    assert Path(default.removeprefix("sqlite:///")).parent == Path(directory)
+    assert re.search(rf"install --directory --owner softserve [^&]* {directory}\n", DOCKERFILE)
 
 
 def test_the_image_runs_as_any_user():
