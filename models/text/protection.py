@@ -48,8 +48,8 @@ _MAX_PARTS = 500
 """Parts of one text."""
 _SECONDS = 0.05
 """Time in which all expressions of a request must have found their parts of one text."""
-_WINDOW, _LONGEST_PART = 16_384, 4096
-"""Characters that are looked at together, and more than any part of a kind has."""
+_WINDOW, _LONGEST_PART = 4096, 2048
+"""Characters that are looked at together, for some milliseconds at worst, and more than any part of a kind has."""
 _PRIVATE_USE = (0xF0000, 0x100000, 0xE000)
 """First characters of the planes and the block for private use, of which one stands for each part."""
 

@@ -60,6 +60,13 @@ def test_prose_has_none(text) -> None:
     assert found(text) == []
 
 
+@pytest.mark.parametrize("part", ["https://a.de/" + "b" * 1990, "v1.2.3", "/a" * 20])
+@pytest.mark.parametrize("place", [4096 - 2003, 4096 - 3, 4096 - 1, 4096, 4097, 3 * 4096 - 2])
+def test_parts_of_long_texts_are_found_wherever_they_start(part, place) -> None:
+    text = f"{'x ' * place}"[: place - 1] + f" {part} " + "x " * 9000
+    assert [each for _, each in found(text)] == [part]
+
+
 def test_numbers_with_units_are_protected_on_demand() -> None:
     text = "Es wiegt 3,5 kg und kostet 1.000 €."
     assert found(text, Protection(KINDS)) == [("measure", "3,5 kg"), ("measure", "1.000 €")]
