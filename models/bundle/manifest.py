@@ -16,6 +16,7 @@ __all__ = [
     "SIGNATURE",
     "AnyManifest",
     "BundleManifest",
+    "ContextComponent",
     "DataSource",
     "Graph",
     "ImportSource",
@@ -83,11 +84,33 @@ class Kernel(Contract):
     """Values of its hyperparameters, by name."""
 
 
+class ContextComponent(Contract):
+    """A component of the output layer that is no kernel: a distribution that may depend on the words before."""
+
+    name: str
+    """`cache`, `pointer` or `unigram`, or dotted path of another one's class."""
+    window: PositiveInt | None = None
+    """The most words before a position that it reads; none where it reads no words."""
+    weight: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Its constant weight in the mixture; none where the weight is learnt."""
+    hyperparameters: dict[str, float] = Field(default_factory=dict)
+    """Values of its other hyperparameters, by name."""
+
+
+def _is_empty(components: tuple[ContextComponent, ...]) -> bool:
+    return not components
+
+
 class SoftmaxLayer(Contract):
     """The output layer."""
 
     kernels: Annotated[tuple[Kernel, ...], Field(min_length=1)]
-    """One per mixture component, in the order of the mixture weights."""
+    """One for each mixture component that is a kernel, in the order of the mixture weights."""
+    components: tuple[ContextComponent, ...] = Field(
+        default=(),
+        exclude_if=_is_empty,
+        description="The other mixture components, whose weights follow those of the kernels.",
+    )
     sparse_k: PositiveInt | None = None
     """Classes that sparse-softmax keeps of each component, the others having probability 0; all without it."""
     alpha: Annotated[float, Field(ge=1, le=2)] = 1.0
@@ -98,6 +121,16 @@ class SoftmaxLayer(Contract):
     """Whether each class has a number of its own that is added to its score."""
     softcap: Annotated[float, Field(gt=0)] | None = None
     """Bound c of scores, which are `c tanh(z / c)` instead of z; none without it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all mixture components, in the order of the mixture weights."""
+        return (*(each.name for each in self.kernels), *(each.name for each in self.components))
+
+    @property
+    def window(self) -> int | None:
+        """Return the most words before a position that a component reads; None where none reads words."""
+        return max((each.window for each in self.components if each.window is not None), default=None)
 
     @property
     def has_zeros(self) -> bool:

@@ -89,6 +89,13 @@ class ScoreParams(TruncateParams):
             "truncate.",
         ),
     ] = None
+    lines: Annotated[
+        bool,
+        Field(
+            description="Read the lines of a text as the sentences of a document: each is scored with its sentence end "
+            "and after all lines before it, which the state of a model of words and its cache go on over."
+        ),
+    ] = False
 
     @property
     def alternatives(self) -> int:
@@ -132,7 +139,7 @@ class ComponentWeight(Record):
     """Weight of one mixture component in this context."""
 
     kernel: str
-    """Name of the component's kernel."""
+    """Name of the component's kernel, or of a component that is none, such as `cache`."""
     weight: float
     """Its weight, 0 to 1; the weights of all components sum to 1."""
 
@@ -309,6 +316,7 @@ class PredictsWords(Protocol):
         unit: Unit | None = ...,
         stride: int | None = ...,
         max_windows: int | None = ...,
+        lines: bool = ...,
     ) -> Query:
         """Check and tokenize one text, to score with so many alternatives to each token."""
         ...
@@ -393,6 +401,7 @@ SCORE = Operation[PredictsWords, str, ScoreParams, Any](
         unit=params.unit,
         stride=params.stride,
         max_windows=most,
+        lines=params.lines,
     ),
     params=ScoreParams,
     repeatable=always,

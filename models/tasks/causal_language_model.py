@@ -277,8 +277,11 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         unit: Unit | None = None,
         stride: int | None = None,
         max_windows: int | None = None,
+        lines: bool = False,
     ) -> ScoreTextQuery | StridedTextQuery:
         """Check and tokenize one text; see `score`. With `stride` a text has at most `max_windows` windows."""
+        if lines:
+            raise QueryError("lines is for models of words")
         keep = head if truncate else None
         limit = self._limit if stride is None else self._strided_limit(stride, max_windows, truncate=truncate)
         ids, spans = self.tokenizer.split(limit.characters(text, keep))

@@ -6,6 +6,7 @@ A text is read after a sentence end, from a zero state. All log-probabilities ar
 """
 
 import copy
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,7 @@ from models.tasks.language_results import (
 )
 from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
 from models.tasks.language_scoring import Explanation, Scorer
+from models.tasks.language_state import StateLayout
 from models.tasks.model import BatchFunction, Model, Part, Values, checked_top_k
 from models.tasks.registry import register
 from models.text.config import TextConfig, load_tokenizer
@@ -91,9 +93,10 @@ class LanguageModel(Model[LanguageModelConfig]):
         self.vocab_size: int = self.config.vocab_size
         self.most_words: int = self.vocab_size - 1
         """Words that a result may have: all but the unknown word, which is none."""
-        self._kernels = tuple(kernel.name for kernel in manifest.output_layer.kernels)
+        self._components = manifest.output_layer.names
         network = self.config.network
-        self._scorer = Scorer(backend, network.num_layers, network.hidden_size, self.vocab_size)
+        self._layout = StateLayout(network.num_layers, network.hidden_size, manifest.output_layer.window)
+        self._scorer = Scorer(backend, self._layout, self.vocab_size)
         self._cache: PrefixCache[NextWords] | None = None
         self._on_lookup: Callable[[bool], object] = bool
         self._salt = ""
@@ -175,22 +178,41 @@ class LanguageModel(Model[LanguageModelConfig]):
             [self.next_words_query(context, top_k, after=prefix, truncate=truncate) for context, prefix in pairs]
         )
 
-    def score(self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False) -> list[SentenceScore]:
+    def score(
+        self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False, lines: bool = False
+    ) -> list[SentenceScore]:
         """Return the log-probability of each text followed by a sentence end.
 
         `explain` adds to each token its rank, the entropy before it and so many most probable words instead of it, all
         where there are fewer.
-        `truncate` keeps the first words of a text that is too long. Raises `TextTooLongError` and `QueryError`.
+        `truncate` keeps the first words of a text that is too long. With `lines` the lines of a text are the sentences
+        of a document, each with an end and after those before it. Raises `TextTooLongError` and `QueryError`.
         """
-        queries = [self.score_query(text, explain=explain, truncate=truncate) for text in several(texts)]
+        queries = [self.score_query(text, explain=explain, truncate=truncate, lines=lines) for text in several(texts)]
         return self.run_explain(queries) if explain else self.run_score(queries)
+
+    def score_in_order(self, texts: Sequence[str]) -> list[SentenceScore]:
+        """Return the scores of texts that are read as one, each after all before it, of any length together.
+
+        Raises `TextTooLongError` and `QueryError`.
+        """
+        queries = [self.score_query(text) for text in several(texts)]
+        tokens = [token for query in queries for token in (*query.tokens, self._end)]
+        if not tokens:
+            return []
+        (found,) = self._scorer.scores([(self._end, *tokens)], [""])
+        values = iter(found)
+        return [
+            self._sentence_score(query, [(value,) for value in itertools.islice(values, query.length)])
+            for query in queries
+        ]
 
     def distribution(self, contexts: Sequence[str]) -> Array:
         """Return the log-probability of every word after each context, minus infinity for probability 0: `[B, V]`."""
         queries = [self.next_words_query(context, self.vocab_size) for context in several(contexts)]
         table = np.empty((len(queries), self.vocab_size), np.float32)
         if queries:
-            values, ids = self._run_next_words(queries, ["log_probabilities", "words"])
+            (values, ids), _ = self._run_next_words(queries, ["log_probabilities", "words"])
             np.put_along_axis(table, ids, values, axis=1)
         return table
 
@@ -246,6 +268,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         unit: Unit | None = None,
         stride: int | None = None,
         max_windows: int | None = None,
+        lines: bool = False,
     ) -> ScoreQuery:
         """Check and tokenize one sentence; see `score`. The unit can only be `word`, and there is no stride."""
         del max_windows
@@ -253,7 +276,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         if stride is not None:
             raise QueryError("stride is for models of subwords")
         explain = self._checked_explain(explain)
-        tokens, words, truncated = self._split(text, head if truncate else None)
+        tokens, words, truncated = self._split(text, head if truncate else None, lines=lines)
         return ScoreQuery(text, tuple(tokens), tuple(words), explain, self._salt, truncated)
 
     def score_token_query(self, ids: Sequence[int], *, explain: int = 0) -> ScoreQuery:
@@ -281,13 +304,15 @@ class LanguageModel(Model[LanguageModelConfig]):
         return [token for piece in pieces for token in special.get(piece) or self._tokenizer.encode(piece)]
 
     def run_next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
-        """Return results in the order of the queries, computed as one padded batch."""
-        if not queries:
-            return []
-        outputs = ["log_probabilities", "words", "entropy", "mixture_weights", "next_hidden", "next_cell"]
+        """Return results in the order of the queries, computed as one padded batch, or several of large states."""
+        groups = self._layout.groups(queries, self.longest_input)
+        return [result for group in groups for result in self._next_words(group)]
+
+    def _next_words(self, queries: Sequence[NextWordsQuery]) -> list[NextWords]:
+        outputs = ["log_probabilities", "words", "entropy", "mixture_weights"]
         if self._has_unknown:
             outputs.append("unknown_log_probability")
-        values, ids, entropy, weights, hidden, cell, *rest = self._run_next_words(queries, outputs)
+        (values, ids, entropy, weights, *rest), state = self._run_next_words(queries, outputs)
         unknown = rest[0] if rest else values[ids == self._unknown]  # all words are there
         return [
             NextWords(
@@ -296,9 +321,8 @@ class LanguageModel(Model[LanguageModelConfig]):
                 query.unknown,
                 float(unknown[row]),
                 float(entropy[row]),
-                tuple(map(Component, self._kernels, weights[row].tolist())),
-                # Copies, so that a kept prefix does not keep its whole batch.
-                Prefix(hidden[:, row].copy(), cell[:, row].copy()),
+                tuple(map(Component, self._components, weights[row].tolist())),
+                self._layout.prefix(state, row),
                 query.truncated,
             )
             for row, query in enumerate(queries)
@@ -323,19 +347,22 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     def run_draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
         """Draw the next token of each text, in the order of the queries."""
+        groups = self._layout.groups(queries, self.longest_input)
+        return [drawn for group in groups for drawn in self._draws(group)]
+
+    def _draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
         most = 2 + max(query.alternatives for query in queries)  # `<unk>` may be among them
         whole = any(query.whole for query in queries)
         top_k = np.array(self.vocab_size if whole else min(most, self.vocab_size))
-        inputs = self._advanced(queries)
-        outputs = ["log_probabilities", "words", "next_hidden", "next_cell"]
-        values, ids, hidden, cell = self.backend.run("next_words", {**inputs, "k": top_k}, outputs)
+        inputs = {**self._advanced(queries), "k": top_k}
+        (values, ids), state = self._run(inputs, ["log_probabilities", "words"])
         values = np.where(ids == self._unknown, -math.inf, values)
         drawn = []
         for row, query in enumerate(queries):
             place = drawn_place(values[row], query, ids[row])
             best = zip(ids[row, :most].tolist(), values[row, :most].tolist(), strict=True)
             alternatives = tuple(each for each in best if each[1] != -math.inf)[: query.alternatives]
-            prefix = Prefix(hidden[:, row].copy(), cell[:, row].copy())
+            prefix = self._layout.prefix(state, row)
             drawn.append(Drawn(int(ids[row, place]), float(values[row, place]), alternatives, prefix))
         return drawn
 
@@ -389,33 +416,51 @@ class LanguageModel(Model[LanguageModelConfig]):
         shown = context if whole and truncated is None else None
         return packed([self._end, *tokens]), shown, self._unknown_words(tokens, words), truncated
 
-    def _split(self, text: str, keep: Keep | None) -> tuple[list[int], list[str], int | None]:
+    def _split(self, text: str, keep: Keep | None, *, lines: bool = False) -> tuple[list[int], list[str], int | None]:
         """Return ids and words of a text within the limits, and how many were left out."""
-        tokens, words = self._tokenizer.split(self._limit.characters(text, keep))
+        short = self._limit.characters(text, keep)
+        tokens, words = self._split_lines(short) if lines else self._tokenizer.split(short)
         kept = self._limit.tokens(tokens, keep)
         return kept, words if keep is None else keep(words, len(kept)), self._limit.left_out(text, tokens)
 
-    def _run_next_words(self, queries: Sequence[NextWordsQuery], outputs: list[str]) -> list[Array]:
+    def _split_lines(self, text: str) -> tuple[list[int], list[str]]:
+        """Return ids and words of a text in which a sentence end stands between lines; empty lines are left out."""
+        tokens: list[int] = []
+        words: list[str] = []
+        end = self._tokenizer.word(self._end)
+        for line in filter(str.strip, text.splitlines()):
+            own, spelled = self._tokenizer.split(line)
+            tokens += [self._end, *own] if words else own
+            words += [end, *spelled] if words else spelled
+        return tokens, words
+
+    def _run_next_words(
+        self, queries: Sequence[NextWordsQuery], outputs: list[str]
+    ) -> tuple[list[Array], dict[str, Array]]:
         # One more, as `<unk>` may be among them; all where the graph does not tell its probability.
         top_k = 1 + max(query.top_k for query in queries) if self._has_unknown else self.vocab_size
-        inputs = self._advanced(queries)
-        return self.backend.run("next_words", {**inputs, "k": np.array(min(top_k, self.vocab_size))}, outputs)
+        return self._run({**self._advanced(queries), "k": np.array(min(top_k, self.vocab_size))}, outputs)
+
+    def _run(self, inputs: Mapping[str, Array], outputs: list[str]) -> tuple[list[Array], dict[str, Array]]:
+        """Return outputs of `next_words`, and the state after it."""
+        values = self.backend.run("next_words", inputs, [*outputs, *self._layout.outputs])
+        return values[: len(outputs)], self._layout.after(inputs, values[len(outputs) :])
 
     def _advanced(self, queries: Sequence[NextWordsQuery | DrawQuery]) -> dict[str, Array]:
         """Run long contexts in chunks, since a run holds several vectors a token; return the inputs of the last run."""
         remaining = [query.tokens for query in queries]
-        state = self._states([query.after for query in queries])
+        prefixes = [query.after if isinstance(query.after, Prefix) else self._layout.start for query in queries]
         steps = max(_RUN_STEPS, _RUN_POSITIONS // len(queries))
         while rows := [row for row, tokens in enumerate(remaining) if len(tokens) > steps]:
             size = max(steps, _RUN_POSITIONS // len(rows))
             ends = [min(size, len(remaining[row]) - 1) for row in rows]
             inputs = padded([remaining[row][:end] for row, end in zip(rows, ends, strict=True)])
-            inputs |= {name: np.ascontiguousarray(value[:, rows]) for name, value in state.items()}
-            new_state = self.backend.run("next_words", {**inputs, "k": np.array(1)}, ["next_hidden", "next_cell"])
-            state["hidden"][:, rows], state["cell"][:, rows] = new_state
-            for row, end in zip(rows, ends, strict=True):
-                remaining[row] = remaining[row][end:]
-        return {**padded(remaining), **state}
+            inputs |= self._layout.inputs(self._layout.stacked([prefixes[row] for row in rows]), inputs["tokens"])
+            _, state = self._run({**inputs, "k": np.array(1)}, [])
+            for row, end, prefix in zip(rows, ends, self._layout.prefixes(state), strict=True):
+                prefixes[row], remaining[row] = prefix, remaining[row][end:]
+        inputs = padded(remaining)
+        return {**inputs, **self._layout.inputs(self._layout.stacked(prefixes), inputs["tokens"])}
 
     def _sentence_score(self, query: ScoreQuery, facts: Sequence[Values]) -> SentenceScore:
         """Return the result of a query; `facts` holds the log-probability of each token, and what explains it."""
@@ -423,16 +468,6 @@ class LanguageModel(Model[LanguageModelConfig]):
         spelled = zip((*query.words, end), (*query.tokens, self._end), facts, strict=True)
         scores = (TokenScore(word, fact[0], token == self._unknown, *fact[1:]) for word, token, fact in spelled)
         return SentenceScore(query.text, tuple(scores), query.truncated)
-
-    def _states(self, prefixes: Sequence[object]) -> dict[str, Array]:
-        """Return recurrent states `[L, B, d]`, zero where there is no prefix."""
-        network = self.config.network
-        shape = (network.num_layers, len(prefixes), network.hidden_size)
-        state = {"hidden": np.zeros(shape, np.float32), "cell": np.zeros(shape, np.float32)}
-        for row, prefix in enumerate(prefixes):
-            if isinstance(prefix, Prefix):
-                state["hidden"][:, row], state["cell"][:, row] = prefix.hidden, prefix.cell
-        return state
 
 
 def _check_unit(unit: Unit | None) -> None:

@@ -1,13 +1,10 @@
-"""Queries and results of language models. All log-probabilities are base e.
-
-Shapes: `d` hidden size, `L` layers.
-"""
+"""Queries and results of language models. All log-probabilities are base e."""
 
 import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-from models.backend import Array
+from models.tasks.language_state import Prefix
 from models.tasks.model import SinglePart, TopKQuery
 from models.text.prefix_cache import PrefixCache
 from models.text.tokenization import END
@@ -22,16 +19,6 @@ __all__ = [
     "SentenceScore",
     "TokenScore",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """The model's state after a text, to go on from. Valid for the model that made it."""
-
-    hidden: Array
-    """`[L, d]`"""
-    cell: Array
-    """`[L, d]`"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +46,7 @@ class Component:
     """A mixture component and its weight in one context."""
 
     kernel: str
-    """Name of its kernel."""
+    """Name of its kernel, or of a component that is none, such as `cache`."""
     weight: float
     """Its weight, 0 to 1."""
 
@@ -181,7 +168,7 @@ class NextWordsQuery(TopKQuery):
     def keep(self, result: NextWords, cache: PrefixCache[NextWords]) -> None:
         """Keep the result for later queries, unless it is not known what all was read."""
         if self.read:
-            state = result.prefix.hidden.nbytes + result.prefix.cell.nbytes
+            state = result.prefix.nbytes
             most = (cache.max_bytes // _CACHE_SHARE - state) // _WORD_BYTES
             words = result.words if len(result.words) <= most else ()  # the state alone saves most of the work
             kept = replace(result, context="", words=words, unknown=(), truncated=None)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from models.backend import Array, Backend
+from models.tasks.language_state import Prefix, StateLayout
 from models.text.padding import padded
 from models.text.prefix_cache import PrefixCache, packed
 from models.text.shared_prefixes import windows
@@ -45,20 +46,17 @@ class _Scored(NamedTuple):
     """A prefix: the log-probabilities of its tokens, and the state before its last token is read."""
 
     scores: tuple[float, ...]
-    hidden: Array
-    """`[L, d]`"""
-    cell: Array
-    """`[L, d]`"""
+    state: Prefix
 
 
 class Scorer:
     """Computes the log-probabilities of sequences. Safe to call from several threads."""
 
-    def __init__(self, backend: Backend, num_layers: int, hidden_size: int, vocab_size: int) -> None:
+    def __init__(self, backend: Backend, layout: StateLayout, vocab_size: int) -> None:
         self._backend = backend
+        self._layout = layout
         self._vocab_size = vocab_size
-        zero = np.zeros((num_layers, hidden_size), np.float32)
-        self._nothing = _Scored((), zero, zero)
+        self._nothing = _Scored((), layout.start)
         self._cache: PrefixCache[_Scored] | None = None
         self._on_lookup: Callable[[bool], object] = bool
 
@@ -75,7 +73,7 @@ class Scorer:
         starts = [self._start(*pair) for pair in zip(sequences, salts, strict=True)]
         order = sorted(range(len(sequences)), key=lambda index: len(starts[index].scores) - len(sequences[index]))
         scores: dict[int, list[float]] = {}
-        for group in (order[first : first + _GROUP] for first in range(0, len(order), _GROUP)):
+        for group in self._layout.groups(order, max(map(len, sequences), default=0), _GROUP):
             some = [sequences[index] for index in group]
             found = self._scores(some, [starts[index] for index in group], [salts[index] for index in group])
             scores |= zip(group, found, strict=True)
@@ -90,12 +88,11 @@ class Scorer:
         found: list[list[Explanation]] = [[] for _ in sequences]
         for first in range(0, len(order), _EXPLAINED):
             group = order[first : first + _EXPLAINED]
-            state = self._stacked([self._nothing] * len(group))
+            state = self._layout.stacked([self._layout.start] * len(group))
             for step in range(len(sequences[group[0]]) - 1):
                 live = [index for index in group if len(sequences[index]) - 1 > step]
                 tokens = np.array([sequences[index][step : step + 2] for index in live])
-                state = {name: np.ascontiguousarray(value[:, : len(live)]) for name, value in state.items()}
-                explanations, state = self._explain(tokens, state, top_k)
+                explanations, state = self._explain(tokens, self._layout.rows(state, slice(len(live))), top_k)
                 for index, explanation in zip(live, explanations, strict=True):
                     found[index].append(explanation)
         return found
@@ -113,12 +110,11 @@ class Scorer:
         roots = [(id(start), salt) for start, salt in zip(starts, salts, strict=True)]
         distinct = dict(zip(roots, starts, strict=True))
         rows = {key: row for row, key in enumerate(distinct)}
-        state = self._stacked(list(distinct.values()))
+        state = self._layout.stacked([start.state for start in distinct.values()])
         scores = [list(start.scores) for start in starts]
         rest = [sequence[len(start.scores) :] for sequence, start in zip(sequences, starts, strict=True)]
         for window in windows(rest, [rows[root] for root in roots], _WINDOW_STEPS):
-            parents = {name: value[:, window.parents] for name, value in state.items()}
-            values, state = self._score_rows(window.rows, parents)
+            values, state = self._score_rows(window.rows, self._layout.rows(state, window.parents))
             for index, row in window.places.items():
                 scores[index] += values[row]
             kept = {row: (sequences[index], scores[index], salts[index]) for index, row in window.places.items()}
@@ -134,12 +130,11 @@ class Scorer:
             some = slice(first, first + max(1, _WINDOW_POSITIONS // steps))
             inputs = padded([row[:-1] for row in rows[some]])
             inputs["targets"] = padded([row[1:] for row in rows[some]])["tokens"]
-            inputs |= {name: np.ascontiguousarray(value[:, some]) for name, value in state.items()}
-            values, *after = self._backend.run("score", inputs, ["log_probabilities", "next_hidden", "next_cell"])
-            states.append(after)
+            inputs |= self._layout.inputs(self._layout.rows(state, some), inputs["tokens"])
+            values, *after = self._backend.run("score", inputs, ["log_probabilities", *self._layout.outputs])
+            states.append(self._layout.after(inputs, after))
             scores += [values[row, :length].tolist() for row, length in enumerate(inputs["lengths"].tolist())]
-        hidden, cell = (np.concatenate(parts, axis=1) for parts in zip(*states, strict=True))
-        return scores, {"hidden": hidden, "cell": cell}
+        return scores, self._layout.joined(states)
 
     def _remember(
         self, rows: Mapping[int, tuple[tuple[int, ...], Sequence[float], str]], state: Mapping[str, Array]
@@ -149,8 +144,8 @@ class Scorer:
             return
         for row, (sequence, scores, salt) in rows.items():
             if len(scores) + 1 < len(sequence):
-                kept = _Scored(tuple(scores), state["hidden"][:, row].copy(), state["cell"][:, row].copy())
-                size = kept.hidden.nbytes + kept.cell.nbytes + 32 * len(scores)
+                kept = _Scored(tuple(scores), self._layout.prefix(state, row))
+                size = kept.state.nbytes + 32 * len(scores)
                 self._cache.put(packed(sequence[: len(scores) + 1]), kept, size, salt=salt)
 
     def _explain(
@@ -158,8 +153,9 @@ class Scorer:
     ) -> tuple[list[Explanation], dict[str, Array]]:
         """Read one token of each sequence and explain the next: `tokens` is `[B, 2]`."""
         inputs = {"tokens": tokens[:, :1], "lengths": np.ones(len(tokens), np.int64), "k": np.array(self._vocab_size)}
-        outputs = ["log_probabilities", "words", "entropy", "next_hidden", "next_cell"]
-        values, words, entropy, hidden, cell = self._backend.run("next_words", {**inputs, **state}, outputs)
+        inputs |= self._layout.inputs(state, inputs["tokens"])
+        outputs = ["log_probabilities", "words", "entropy", *self._layout.outputs]
+        values, words, entropy, *after = self._backend.run("next_words", inputs, outputs)
         places = (words == tokens[:, 1:]).argmax(axis=1)
         explanations = []
         for row, place in enumerate(places.tolist()):
@@ -168,9 +164,4 @@ class Scorer:
             value = float(values[row, place])
             rank = None if value == -math.inf else place + 1
             explanations.append(Explanation(value, rank, float(entropy[row]), alternatives))
-        return explanations, {"hidden": hidden, "cell": cell}
-
-    def _stacked(self, starts: Sequence[_Scored]) -> dict[str, Array]:
-        """Return the states of prefixes, `[L, B, d]`."""
-        names = ("hidden", "cell")
-        return {name: np.stack([getattr(start, name) for start in starts], axis=1) for name in names}
+        return explanations, self._layout.after(inputs, after)

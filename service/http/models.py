@@ -78,7 +78,7 @@ class ModelInfo(BaseModel):
     vocab_size: int | None = None
     """Size of the vocabulary of a model that reads texts."""
     kernels: list[str]
-    """Kernels of the output layer, one for each component of a mixture."""
+    """Kernels of the output layer, one for each component of a mixture, and the components that are no kernels."""
     languages: Languages | None = None
     """Languages of a translation model."""
     classes: int | None = None
@@ -190,6 +190,6 @@ def _model_info(served: ServedModel) -> ModelInfo:
         "digest": served.digest,
         "operations": served.model.offers,
         "reads": served.model.reads,
-        "kernels": [] if manifest.softmax is None else [kernel.name for kernel in manifest.softmax.kernels],
+        "kernels": [] if manifest.softmax is None else list(manifest.softmax.names),
     }
     return ModelInfo.model_validate({**manifest.config.summary(), **facts})

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.bundling.topk import top_k
-from training.softmax import GeneralizedSoftmax, Kernel
-from training.softmax.kernel import at_least_float32
+from training.softmax import GeneralizedSoftmax, History, Kernel
+from training.softmax.components import Component
+from training.softmax.kernel import as_rows, at_least_float32, from_rows
 from training.softmax.kernels import Linear, Power
 
 __all__ = ["FoldedSoftmax", "layer_section"]
@@ -27,8 +28,20 @@ def layer_section(layer: GeneralizedSoftmax) -> Mapping[str, object]:
     kernels = [{"name": kernel.name, "hyperparameters": kernel.hyperparameters} for kernel in layer.components()]
     section = {"kernels": kernels, "sparse_k": layer.sparse_k, "untied": layer.untied, "bias": layer.bias is not None}
     # Without these fields, earlier versions read a bundle that needs none of them.
-    others = {"alpha": (layer.alpha, 1.0), "softcap": (layer.softcap, None)}
+    components = [_component_section(each) for each in layer.other_components()]
+    others: dict[str, tuple[object, object]] = {
+        "alpha": (layer.alpha, 1.0),
+        "softcap": (layer.softcap, None),
+        "components": (components, []),
+    }
     return {**section, **{name: value for name, (value, default) in others.items() if value != default}}
+
+
+def _component_section(component: Component) -> Mapping[str, object]:
+    """Return a component that is not a kernel as the manifest describes it."""
+    own = {**component.hyperparameters, "window": component.window, "weight": component.weight}
+    fields = {name: own.pop(name) for name in ("window", "weight")}
+    return {"name": component.name, **fields, "hyperparameters": own}
 
 
 class FoldedSoftmax(nn.Module):
@@ -45,11 +58,10 @@ class FoldedSoftmax(nn.Module):
 
     def __init__(self, layer: GeneralizedSoftmax) -> None:
         super().__init__()
-        if layer.others:
-            names = ", ".join(other.name for other in layer.other_components())
+        if layer.reads_history and layer.window is None:
             raise ValueError(
-                f"a layer with the components {names} cannot be exported: graphs have kernels alone, and the state "
-                "of a served text has no history of words and hidden states"
+                "a layer with a component whose window is null cannot be exported: a served text would be remembered "
+                "without a bound; give the component a window"
             )
         self._layer = layer
         self._kernels = layer.components()
@@ -66,13 +78,14 @@ class FoldedSoftmax(nn.Module):
             kept = [nn.Parameter(statistic, requires_grad=False) for statistic in _statistics(kernel, weight)]
             self._statistics.append(nn.ParameterList(kept))
 
-    def mixture_weights(self, hidden: Tensor) -> Tensor:
-        """Return `GeneralizedSoftmax.mixture_weights`: `[N, d]` -> `[N, K]`."""
-        return self._layer.mixture_weights(hidden)
+    def mixture_weights(self, hidden: Tensor, history: History | None = None) -> Tensor:
+        """Return `GeneralizedSoftmax.mixture_weights` of rows: `[N, d]`, or `[B, T, d]` with a history -> `[N, K]`."""
+        return as_rows(self._layer.mixture_weights(hidden, history))
 
-    def log_prob(self, hidden: Tensor) -> Tensor:
-        """Return `GeneralizedSoftmax.log_prob`: `[N, d]` -> `[N, V]`."""
-        return self._layer.mix(hidden, self.scores(hidden))
+    def log_prob(self, hidden: Tensor, history: History | None = None) -> Tensor:
+        """Return `GeneralizedSoftmax.log_prob` of rows: `[N, d]`, or `[B, T, d]` with a history -> `[N, V]`."""
+        scores = [from_rows(score, hidden) for score in self.scores(as_rows(hidden))]
+        return as_rows(self._layer.mix(hidden, scores, history))
 
     def top_k(self, hidden: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Return the k largest of `log_prob` and their classes, descending: `[N, d]`, k `[]` -> two of `[N, k]`.
@@ -84,7 +97,7 @@ class FoldedSoftmax(nn.Module):
         layer = self._layer
         if layer.num_components == 1 and layer.sparse_k is not None and torch.compiler.is_exporting():
             return _sparse_top_k(self.scores(hidden)[0], layer.sparse_k, k)
-        if layer.num_components == 1 or layer.has_zeros:
+        if layer.num_components == 1 or layer.has_zeros or layer.others:
             return top_k(self.log_prob(hidden), k)
         log_prior = layer.log_mixture_weights(hidden).t()[:, :, None]
         parts = [functional.log_softmax(score, dim=-1) + log_prior[i] for i, score in enumerate(self.scores(hidden))]
@@ -97,17 +110,18 @@ class FoldedSoftmax(nn.Module):
         values, order = top_k(values, k)
         return values, chosen.gather(1, order)
 
-    def target_log_prob(self, hidden: Tensor, target: Tensor) -> Tensor:
-        """Return `GeneralizedSoftmax.target_log_prob`: `[N, d]`, `[N]` -> `[N]`."""
+    def target_log_prob(self, hidden: Tensor, target: Tensor, history: History | None = None) -> Tensor:
+        """Return `GeneralizedSoftmax.target_log_prob` of rows: `[N, d]` or `[B, T, d]`, `[N]` -> `[N]`."""
         if self._layer.has_zeros:  # which classes have a probability at all is known to `mix` only
-            return self.log_prob(hidden).gather(1, target[:, None])[:, 0]
+            return self.log_prob(hidden, history).gather(1, target[:, None])[:, 0]
         # ONNX Runtime's logsumexp adds all classes up one by one in float32, that of its LogSoftmax does not.
         parts = [
-            functional.log_softmax(score, dim=-1).gather(1, target[:, None])[:, 0] for score in self.scores(hidden)
+            functional.log_softmax(score, dim=-1).gather(1, target[:, None])[:, 0]
+            for score in self.scores(as_rows(hidden))
         ]
-        if len(parts) == 1:
+        if self._layer.num_components == 1:
             return parts[0]
-        return torch.logsumexp(self._layer.log_mixture_weights(hidden) + torch.stack(parts, dim=-1), dim=-1)
+        return self._layer.mix_targets(hidden, target, torch.stack(parts, dim=-1), history)
 
     def scores(self, hidden: Tensor) -> list[Tensor]:
         """Return scores of each component, up to a term per position where it cancels: `[N, d]` -> K of `[N, V]`."""

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from models.bundle.manifest import DataSource, Manifest, Quantization, SoftmaxLayer, SplitData, Training
+from models.bundle.manifest import (
+    ContextComponent,
+    DataSource,
+    Manifest,
+    Quantization,
+    SoftmaxLayer,
+    SplitData,
+    Training,
+)
 
 __all__ = [
     "CALIBRATION",
@@ -208,8 +216,9 @@ def training_sentence(training: Training) -> str:
 
 
 def _output_layer(layer: SoftmaxLayer, unit: str) -> str:
-    kernels = ", ".join(_kernel(kernel.name, kernel.hyperparameters) for kernel in layer.kernels)
-    parts = [f"mixture of {kernels}" if len(layer.kernels) > 1 else kernels]
+    names = [_kernel(kernel.name, kernel.hyperparameters) for kernel in layer.kernels]
+    names += map(_component, layer.components)
+    parts = [f"mixture of {', '.join(names)}" if len(names) > 1 else names[0]]
     if layer.bias:
         parts.append(f"a bias for each of the {unit}")
     if layer.untied is not None:
@@ -224,6 +233,13 @@ def _output_layer(layer: SoftmaxLayer, unit: str) -> str:
             f"sparse-softmax over the {layer.sparse_k} best {unit}{' of each' if len(layer.kernels) > 1 else ''}"
         )
     return "; ".join(parts)
+
+
+def _component(component: ContextComponent) -> str:
+    """Return a component that is no kernel, with the words that it reads, and its weight where that is constant."""
+    known = {"window": component.window, "weight": component.weight}
+    values = component.hyperparameters | {name: value for name, value in known.items() if value is not None}
+    return _kernel(component.name, values) + ("" if component.weight is not None else " of learnt weight")
 
 
 def _kernel(name: str, hyperparameters: Mapping[str, float]) -> str:

@@ -58,6 +58,11 @@ class History:
             if (found := tuple(getattr(self, name).shape)) != shape:
                 raise ValueError(f"history.{name} must be {list(shape)} for hidden {list(hidden.shape)}, not {found}")
 
+    def at(self, positions: Tensor) -> Self:
+        """Return the history of one position of each text: positions `[B]`."""
+        texts = torch.arange(positions.shape[0], device=positions.device)
+        return replace(self, visible=self.visible[texts, positions][:, None])
+
     def last(self, window: int | None) -> Tensor:
         """Return which of the last `window` visible words each position sees, all without it: `[B, T, E]`."""
         if window is None:
@@ -88,15 +93,18 @@ class Memory:
         hidden `[B, T, d]`, words `[B, T]`, the targets: a negative one, where a text is padded, is in no history. A
         position sees the words before its own. Without `window` all words are kept.
         """
+        history, everything = self.history(hidden, words[:, :-1]), torch.cat([self.words, words], dim=1)
+        first = 0 if window is None else max(0, everything.shape[1] - window)
+        return history, replace(self, words=everything[:, first:], states=history.states[:, first:].detach())
+
+    def history(self, hidden: Tensor, words: Tensor) -> History:
+        """Return the history of positions: hidden `[B, T, d]`, words `[B, T - 1]` behind all of them but the last."""
         kept, steps = self.words.shape[1], hidden.shape[1]
         everything = torch.cat([self.words, words], dim=1)
         states = torch.cat([self.states.to(hidden.dtype), hidden], dim=1)
         places = torch.arange(kept + steps - 1, device=hidden.device)
         before = places < kept + torch.arange(steps, device=hidden.device)[:, None]
-        known = everything[:, :-1] >= 0
-        history = History(everything[:, :-1].clamp_min(0), states, before & known[:, None])
-        first = 0 if window is None else max(0, kept + steps - window)
-        return history, replace(self, words=everything[:, first:], states=states[:, first:].detach())
+        return History(everything.clamp_min(0), states, before & (everything >= 0)[:, None])
 
 
 class Distribution(Protocol):
@@ -138,12 +146,12 @@ class Attention:
         # The softmax over no place would be NaN, and so would be its gradient.
         log_weights = torch.log_softmax(masked.masked_fill(empty[:, None], 0.0), dim=-1)
         log_weights = log_weights.masked_fill(~seen.flatten(0, 1), -torch.inf)
-        mass = log_weights.new_zeros(len(log_weights)) if log_mass is None else log_mass.flatten()
+        mass = log_weights.new_zeros(log_weights.shape[0]) if log_mass is None else log_mass.flatten()
         words = history.words[:, None].expand(seen.shape).flatten(0, 1)
         return cls(log_weights, words, mass.masked_fill(empty, -torch.inf))
 
     def log_prob(self, num_classes: int) -> Tensor:
-        shape = (len(self.words), num_classes)
+        shape = (self.words.shape[0], num_classes)
         largest = self.log_weights.new_full(shape, -torch.inf)
         largest = largest.scatter_reduce(1, self.words, self.log_weights.detach(), "amax")
         absent = largest == -torch.inf
@@ -178,7 +186,7 @@ class Shared:
 
     def log_prob(self, num_classes: int) -> Tensor:
         del num_classes
-        return self.log_probabilities.expand(len(self.log_mass), -1)
+        return self.log_probabilities.expand(self.log_mass.shape[0], -1)
 
     def target_log_prob(self, target: Tensor) -> Tensor:
         return self.log_probabilities[target]
@@ -353,7 +361,9 @@ class Unigram(Component):
     def distribution(self, hidden: Tensor, history: History | None, temperature: float = 1.0) -> Shared:
         del history
         logits = at_least_float32(saveable(self.logits)) / temperature
-        return Shared(functional.log_softmax(logits, dim=-1), logits.new_zeros(hidden.shape[:-1].numel()))
+        return Shared(
+            functional.log_softmax(logits, dim=-1), at_least_float32(torch.zeros_like(hidden[..., 0])).flatten()
+        )
 
 
 COMPONENTS: Mapping[str, type[Component]] = {each.name: each for each in (Cache, Pointer, Unigram)}

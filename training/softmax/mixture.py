@@ -440,9 +440,9 @@ class GeneralizedSoftmax(nn.Module):
     def _row_log_prob(self, hidden: Tensor, others: Sequence[Distribution | None], temperature: float = 1.0) -> Tensor:
         return self._mixed(hidden, self._scaled_scores(hidden, temperature), others)
 
-    def mix(self, hidden: Tensor, scores: Sequence[Tensor]) -> Tensor:
+    def mix(self, hidden: Tensor, scores: Sequence[Tensor], history: History | None = None) -> Tensor:
         """Return log-probabilities from the kernels' scores: `[..., d]`, a list of `[..., V]` -> `[..., V]`."""
-        others = self._distributions(hidden, None)
+        others = self._distributions(hidden, history)
         return from_rows(self._mixed(as_rows(hidden), [as_rows(score) for score in scores], others), hidden)
 
     def _mixed(self, hidden: Tensor, scores: Sequence[Tensor], others: Sequence[Distribution | None]) -> Tensor:
@@ -460,6 +460,10 @@ class GeneralizedSoftmax(nn.Module):
             return torch.logsumexp(log_prior + torch.stack([self._log_softmax(score) for score in scores]), dim=0)
         joint = torch.log_softmax(torch.cat(list(scores)).unflatten(0, (len(scores), -1)), dim=-1) + log_prior
         return self.log_sum(joint)
+
+    def mix_targets(self, hidden: Tensor, target: Tensor, found: Tensor, history: History | None = None) -> Tensor:
+        """Return log-probabilities of targets from those of the kernels: `[..., d]`, `[N]`, `[N, kernels]` -> `[N]`."""
+        return self._mixed_columns(as_rows(hidden), target, self._distributions(hidden, history), found)
 
     def log_sum(self, joint: Tensor) -> Tensor:
         """Return log-probabilities from the components' ones, weights included: `[K, N, V]` -> `[N, V]`."""
@@ -526,9 +530,15 @@ class GeneralizedSoftmax(nn.Module):
         normalizers: Tensor,
     ) -> Tensor:
         """Return the loss's log-probability `[N]`, finite for targets outside the k best (sparse paper, eq. 5)."""
-        log_weights, found = self._log_weights(hidden, others), chosen - normalizers
+        return self._mixed_columns(hidden, target, others, chosen - normalizers)
+
+    def _mixed_columns(
+        self, hidden: Tensor, target: Tensor, others: Sequence[Distribution | None], found: Tensor
+    ) -> Tensor:
+        """Return log-probabilities of targets `[N]` from those of the kernels, found `[N, kernels]`: `[N]`."""
+        log_weights = self._log_weights(hidden, others)
         if self.others:
-            absent = found.new_full(target.shape, -torch.inf)
+            absent = torch.full_like(found[:, 0], -torch.inf)
             columns = [absent if each is None else each.target_log_prob(target) for each in others]
             found = torch.cat([found, torch.stack(columns, dim=-1)], dim=-1)
         return torch.logsumexp(log_weights + found, dim=-1)

@@ -8,6 +8,7 @@ import pytest
 from models import ModelStore
 from models.errors import QueryError
 from models.tasks import language_scoring
+from models.tasks.language_state import StateLayout
 from service.settings import BUNDLED
 
 CLOSE = 1e-5
@@ -137,7 +138,7 @@ def test_a_word_of_probability_0_has_no_rank():
             state = np.zeros((1, rows, 2), np.float32)
             return [values, np.tile([2, 0, 1], (rows, 1)), np.zeros(rows, np.float32), state, state]
 
-    ((first, second),) = language_scoring.Scorer(Sparse(), 1, 2, 3).explanations([(0, 2, 1)], 2)
+    ((first, second),) = language_scoring.Scorer(Sparse(), StateLayout(1, 2), 3).explanations([(0, 2, 1)], 2)
     assert first == (0.0, 1, 0.0, ((2, 0.0),))
     assert second == (-math.inf, None, 0.0, ((2, 0.0),))
 

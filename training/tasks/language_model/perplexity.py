@@ -47,9 +47,13 @@ class Perplexity:
         return cls(math.fsum(possible), len(values), len(values) - len(possible))
 
 
-def bundle_perplexity(model: LanguageModel, texts: Sequence[str]) -> Perplexity:
-    """Return the perplexity of a loaded bundle, by the same code that serves it."""
-    return Perplexity.of(token.log_probability for score in model.score(texts) for token in score.tokens)
+def bundle_perplexity(model: LanguageModel, texts: Sequence[str], *, stream: bool = False) -> Perplexity:
+    """Return the perplexity of a loaded bundle, by the same code that serves it.
+
+    With `stream` each text is read after those before it.
+    """
+    scores = model.score_in_order(texts) if stream else model.score(texts)
+    return Perplexity.of(token.log_probability for score in scores for token in score.tokens)
 
 
 def perplexity_line(metric: str, result: Perplexity) -> str:

@@ -271,7 +271,9 @@ class LanguageModelTask(Task[Batch]):
     def measure_bundle(
         cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path
     ) -> dict[str, float]:
-        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        result = bundle_perplexity(
+            model, split_texts(recipe.data, split, data_dir), stream=recipe.data.context == "stream"
+        )
         if not model.manifest.output_layer.has_zeros:
             values = {"perplexity": result.value}
         else:  # its perplexity is infinite with the first word of probability 0
@@ -284,13 +286,16 @@ class LanguageModelTask(Task[Batch]):
     ) -> Examples | None:
         if model.manifest.output_layer.has_zeros:
             return None
-        scores = model.score(split_texts(recipe.data, split, data_dir))
+        texts = split_texts(recipe.data, split, data_dir)
+        scores = model.score_in_order(texts) if recipe.data.context == "stream" else model.score(texts)
         rows = [[each.log_probability for each in score.tokens] for score in scores]
         return Examples(np.array([(math.fsum(row), len(row)) for row in rows]), perplexity)
 
     @classmethod
     def report_bundle(cls, model: LanguageModel, recipe: LanguageModelRecipe, split: str, data_dir: Path) -> list[str]:
-        result = bundle_perplexity(model, split_texts(recipe.data, split, data_dir))
+        result = bundle_perplexity(
+            model, split_texts(recipe.data, split, data_dir), stream=recipe.data.context == "stream"
+        )
         sparse = model.manifest.output_layer.has_zeros
         return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
 

@@ -14,12 +14,14 @@ from training.bundling.graphs import ExportGraph
 from training.bundling.verify import TOLERANCE, ExportError, absolute_difference, both_outputs
 from training.networks.language_model import RecurrentLanguageModel
 from training.networks.lstm import State
-from training.tasks.language_model.graphs import example_inputs
+from training.tasks.language_model.graphs import example_inputs, example_memory
 
 __all__ = ["SHAPES", "largest_difference"]
 
 SHAPES = ((1, 1), (2, 40), (5, 11))
 """Batch sizes and lengths to compare at; none is the one that was traced (3, 7)."""
+REMEMBERED = (1, 60, 9)
+"""Words that a component reads of earlier runs, for each of the shapes; there is none at the beginning of a text."""
 
 
 @torch.no_grad()
@@ -33,11 +35,12 @@ def largest_difference(backend: Backend, model: RecurrentLanguageModel, graphs: 
     worst, compared = 0.0, 0
     for seed, (batch_size, steps) in enumerate(SHAPES):
         tokens, lengths, hidden, cell = example_inputs(model, batch_size=batch_size, steps=steps, seed=10 + seed)
+        memory = example_memory(model, batch_size=batch_size, remembered=REMEMBERED[seed], seed=20 + seed)
         last = {"next_words": torch.tensor(model.output_layer.weight.shape[0]), "score": tokens.flip(1)}
         valid = (torch.arange(steps) < lengths[:, None]) & _clear(model, tokens, lengths, (hidden, cell))
         compared += int(valid.sum())
         for name, graph in graphs.items():
-            inputs = (tokens, lengths, hidden, cell, last[name])
+            inputs = (tokens, lengths, hidden, cell, last[name], *memory)
             expected, got = both_outputs(backend, name, graph, inputs)
             if model.output_layer.alpha != 1.0:  # where a probability falls to 0, rounding moves its logarithm far
                 expected, got = _probabilities(expected), _probabilities(got)

@@ -129,9 +129,9 @@ def test_a_unigram_component_starts_at_the_words_log_frequencies(tiny_recipe: Re
     torch.testing.assert_close(unigram.logits, task.model.output_layer.bias)
 
 
-def test_export_is_refused(tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
+def test_a_history_without_a_bound_is_not_exported(tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
     task = _task(tiny_recipe, ["lin", CACHE], tiny_data_dir)
-    with pytest.raises(ValueError, match="components cache cannot be exported"):
+    with pytest.raises(ValueError, match="window is null cannot be exported"):
         LanguageModelExport(task)
 
 
