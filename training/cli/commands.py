@@ -187,7 +187,8 @@ def export(
         reference: Other models' values of the first metric for the model card, such as "Kneser-Ney 5-gram=45.2".
         force: Replace a bundle of the same version.
         threads: Threads that compute on the CPU, by default one for each core.
-        overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated.
+        overrides: Field of the recipe's section export and its value, such as export.version=2; can be repeated. Of a
+            language model also output_layer.kernels, with a cache of constant weight added to the kernels of the run.
     """
     from training.run.export import export_run  # with the compilers of ONNX, which take a second to import
 

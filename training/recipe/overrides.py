@@ -38,11 +38,12 @@ def apply_overrides(content: dict[str, Any], resolved: dict[str, Any], overrides
             raise ValueError(f"--set {override}: {error}") from error
 
 
-def check_only(overrides: Iterable[str], section: str) -> None:
-    """Raise `ValueError` for an override of a field that is not in a section of the recipe, such as `export`."""
+def check_only(overrides: Iterable[str], *sections: str) -> None:
+    """Raise `ValueError` for an override of a field that is not in some sections of the recipe, such as `export`."""
     for override in overrides:
-        if not f"{_parsed(override)[0]}.".startswith(f"{section}."):
-            raise ValueError(f"--set {override}: the weights are trained already; only fields of {section} can be set")
+        if not f"{_parsed(override)[0]}.".startswith(tuple(f"{section}." for section in sections)):
+            possible = " and ".join(sections)
+            raise ValueError(f"--set {override}: the weights are trained already; only fields of {possible} can be set")
 
 
 def set_field(content: dict[str, Any], path: str, value: object) -> None:

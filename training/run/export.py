@@ -66,13 +66,14 @@ def export_run(
     """Write `<output>/<name>/<version>/` from a run's best checkpoint.
 
     `references` are other models' values of the first metric on the test split, for the model card; `overrides` such as
-    `export.version=2` set fields of the recipe's section `export`, and raise `ValueError` for other fields. `report` is
-    called with a line for each step, and says how far the run was trained and how its data has changed since.
+    `export.version=2` set fields of the recipe's section `export`, `output_layer.kernels` adds a cache of constant
+    weight to those of the run, and other fields raise `ValueError`. `report` is called with a line for each step, and
+    says how far the run was trained and how its data has changed since.
     Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
     the model by more than 1e-4, and for int8 of a task without, `FileNotFoundError` where the run has no checkpoint,
     `ValueError` for an unknown corpus. A failed export leaves nothing.
     """
-    check_only(overrides, "export")
+    check_only(overrides, "export", "output_layer.kernels")
     task = load_trained(run, data_dir, "cpu", overrides)
     report(f"{task.recipe.name}: comparing the data with that of {run.path}")
     data = data_of(task.recipe, data_dir)

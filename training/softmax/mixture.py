@@ -452,7 +452,7 @@ class GeneralizedSoftmax(nn.Module):
             log_weights, classes = self._log_weights(hidden, others).t()[:, :, None], self.weight.shape[0]
             parts = [weights + self._log_softmax(score) for weights, score in zip(log_weights, scores, strict=False)]
             parts += [log_weights[place] + each.log_prob(classes) for place, each in given]
-            return torch.logsumexp(torch.stack(parts), dim=0)
+            return self.log_sum(torch.stack(parts))
         if len(scores) == 1:
             return self._log_softmax(scores[0])
         log_prior = self._log_weights(hidden, others)[:, : len(scores)].t()[:, :, None]
@@ -469,9 +469,9 @@ class GeneralizedSoftmax(nn.Module):
         """Return log-probabilities from the components' ones, weights included: `[K, N, V]` -> `[N, V]`."""
         # As logsumexp, which ONNX Runtime computes several times slower along this axis.
         largest = joint.amax(0)
-        if self.bias is None:
+        if self.bias is None and self.sparse_k is None:
             return _sum((joint - largest).exp()).log() + largest
-        excluded = largest == -torch.inf  # from all components, by the bias: differences would be NaN
+        excluded = largest == -torch.inf  # from all components, by bias or `sparse_k`: differences would be NaN
         total = _sum((joint - largest.masked_fill(excluded, 0.0)).exp())
         return total.masked_fill(excluded, 1.0).log() + largest
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-import yaml
 from fastapi.testclient import TestClient
 
 from models.reading import validate
 from models.store import load_bundle
 from models.tasks.language_model import LanguageModel
-from models.text.tokenization import WordTokenizer
 from service.server.app import create_app
 from service.settings import Settings
 from tests.support.waiting import wait_until
@@ -229,14 +227,22 @@ def test_the_service_answers_as_the_run(run: RunDirectory, bundle: Path, directo
         assert ["lin", names[1], "unigram"] in [each["kernels"] for each in listed]
 
 
-def test_int8_weights(directory: Path) -> None:
+def test_a_cache_is_added_to_trained_weights_in_int8(directory: Path) -> None:
     run = _trained(directory, "cache")
-    recipe = yaml.safe_load((run.path / "recipe.yaml").read_text())
-    recipe["export"] |= {"quantization": "int8", "version": 2}
-    (run.path / "recipe.yaml").write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    exported = export_run(run, directory / "models", directory)
-    loaded = load_bundle(exported.path, threads=1)
-    assert WordTokenizer.from_file(run.tokenizer).vocab_size == loaded.vocab_size
+    kernels = json.dumps(["lin", COMPONENTS["cache"] | {"theta": 1.0, "weight": 0.4}, "unigram"])
+    overrides = [f"output_layer.kernels={kernels}", "export.quantization=int8", "export.version=2"]
+    exported = export_run(run, directory / "models", directory, overrides=overrides)
+    model = load_bundle(exported.path, threads=1)
+    (cache, _) = model.manifest.output_layer.components
+    assert (cache.hyperparameters, cache.weight) == ({"theta": 1.0}, 0.4)
+    task = load_trained(run, directory, "cpu", overrides[:1])
     lines = (directory / "test.txt").read_text().splitlines()
-    measured = bundle_perplexity(loaded, lines, stream=True).value
-    assert measured == pytest.approx(_evaluated(run, directory), rel=2e-2)
+    measured = bundle_perplexity(model, lines, stream=True).value
+    assert measured == pytest.approx(task.evaluate(task.batches("test")).value, rel=2e-2)
+    with pytest.raises(ValueError, match=r"only fields of export and output_layer.kernels can be set"):
+        export_run(run, directory / "models", directory, overrides=["seed=2"])
+
+
+def test_other_trained_components_cannot_be_exchanged(run: RunDirectory, directory: Path) -> None:
+    with pytest.raises(ValueError, match="the parameters are those of a layer with kernels"):
+        export_run(run, directory / "other", directory, overrides=["output_layer.kernels=pow"])
