@@ -133,9 +133,20 @@ class _Sentence:
     def hypothesis(self, tokens: Array, sums: Array, length: int, index: int) -> Hypothesis:
         """Return the hypothesis that has, or extends, the one with this index; `sums` ends with its log-probability."""
         log_probability = float(sums[-1])
-        score = log_probability / float(max(1, length) ** self.options.length_penalty)
+        score = self._score(log_probability, length)
         attention = None if self.trace is None else self.trace.path(index)
         return Hypothesis(tuple(tokens.tolist()), log_probability, score, attention, sums)
+
+    def is_surpassed(self, log_probability: float, length: int) -> bool:
+        """Return whether an output with this log-probability is none of the n best, in a search that counts none."""
+        options = self.options
+        if options.stop == "full" or self.generator is not None or len(self.finished) < options.n_best:
+            return False
+        score = self._score(log_probability, length)
+        return sum(found.score >= score for found in self.finished) >= options.n_best
+
+    def _score(self, log_probability: float, length: int) -> float:
+        return log_probability / float(max(1, length) ** self.options.length_penalty)
 
     def stops_at(self, beam_size: int) -> float:
         """Return the log-probability that an open hypothesis must exceed for the search to continue."""
@@ -425,14 +436,17 @@ class BeamSearch:
     def _ended(self, row: int, origin: int, score: float) -> Hypothesis:
         """Return a hypothesis that ends with this log-probability."""
         length = int(self.lengths[row])
-        sums = np.append(self._sums[row, origin, :length], score)
+        sums = np.empty(length + 1)
+        sums[:length], sums[length] = self._sums[row, origin, :length], score
         return self._sentences[row].hypothesis(self._tokens[row, origin, :length], sums, length + 1, origin)
 
     def _finish_ended(self, ends: Array, scores: Array, origins: Array) -> None:
         changed = set()
         for row, place in zip(*(each.tolist() for each in np.nonzero(ends)), strict=True):
-            found = self._ended(row, int(origins[row, place]), scores[row, place])
-            self._sentences[row].finished.append(found)
+            score = float(scores[row, place])
+            if self._sentences[row].is_surpassed(score, int(self.lengths[row]) + 1):
+                continue
+            self._sentences[row].finished.append(self._ended(row, int(origins[row, place]), score))
             changed.add(row)
         for row in changed:
             self._stops[row] = self._sentences[row].stops_at(self.beam_size)

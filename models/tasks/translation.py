@@ -360,19 +360,24 @@ class TranslationQuery:
         and of one with stand-ins also the attention, by which a part is placed that was lost. A sentence with terms of
         a glossary has a beam of some hypotheses.
         """
-        whole_beam = replace(self.options, n_best=self.beam_size)
         return [
             SourceSequence(
                 each.tokens,
                 self.beam_size if each.constraints is None else max(self.beam_size, _CONSTRAINED_BEAM),
-                self._options(each, whole_beam),
-                min(2 * len(each.tokens) + 10, self.max_target),
+                self._options(each),
+                self.most_tokens(each),
             )
             for each in self.sentences
         ]
 
-    def _options(self, sentence: Sentence, whole_beam: SearchOptions) -> SearchOptions:
-        options = whole_beam if sentence.chooses and self.options.temperature is None else self.options
+    def most_tokens(self, sentence: Sentence) -> int:
+        """Return the largest number of tokens of a sentence's translation."""
+        return min(2 * len(sentence.tokens) + 10, self.max_target)
+
+    def _options(self, sentence: Sentence) -> SearchOptions:
+        options = self.options
+        if sentence.chooses and options.temperature is None and options.n_best != self.beam_size:
+            options = replace(options, n_best=self.beam_size)
         if sentence.constraints is not None:
             options = replace(options, constraints=sentence.constraints)
         if sentence.stand_ins is not None and self.attends and not options.attention:
@@ -874,7 +879,6 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         if isinstance(query, MarkupQuery):
             return FirstStep(self.result(query, outputs), self._full_name, target, query.markup, None)
         found, spans = self._plain_result(query, outputs, query.detected_language)
-        found = replace(found, source_language=query.source_language)
         written = found.translations[0].text
         sentences = [FirstSentence(source, target, written[slice(*target)]) for source, target in spans[0]]
         if params.terms is not None:
@@ -940,8 +944,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             second = [self.result(each, list(itertools.islice(some, len(each.parts())))) for each in query.queries]
             return joined(query.first, second, self._full_name)
         if isinstance(query, TranslationQuery):
-            found_text, _ = self._plain_result(query, outputs, query.detected_language)
-            return replace(found_text, source_language=query.source_language)
+            needs_spans = query.confidences or query.has_glossary
+            return self._plain_result(query, outputs, query.detected_language, needs_spans=needs_spans)[0]
         found, first = [], 0
         for each in query.blocks:
             part_outputs = outputs[first : first + len(each.sentences)]
@@ -976,11 +980,16 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         )
 
     def _plain_result(
-        self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]], language: str | None
+        self,
+        query: TranslationQuery,
+        outputs: Sequence[Sequence[Hypothesis]],
+        language: str | None,
+        *,
+        needs_spans: bool = True,
     ) -> tuple[Translation, list[list[tuple[Span, Span]]]]:
         """Return the result of a text without markup, and the sentences of the text and of each translation.
 
-        `language` is that of the whole text where it is not the model's.
+        `language` is that of the whole text where it is not the model's. Without `needs_spans` sentences are empty.
         """
         ranked = self._ranked_hypotheses(query, outputs)
         results, spans = [], []
@@ -988,7 +997,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         for rank in range(max([1, *map(len, ranked)])):
             chosen = [some[min(rank, len(some) - 1)] for some in ranked]
             texts = [self._restored(*each) for each in zip(query.sentences, chosen, strict=True)]
-            spans.append(_sentence_spans(query, texts))
+            spans.append(_sentence_spans(query, texts) if needs_spans else [])
             verdicts = self._verdicts(query, chosen, language) if rank == 0 or query.confidences else []
             best = best or verdicts
             results.append(
@@ -1002,7 +1011,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             )
         doubtful = query.segments.foreign or language is not None or any(each.low for each in best)
         least = min((each.confidence for each in best if each.confidence is not None), default=None)
-        return Translation(query.text, tuple(results), doubtful, language, query.truncated, least), spans
+        code = query.source_language
+        return Translation(query.text, tuple(results), doubtful, language, query.truncated, least, code), spans
 
     def _ranked_hypotheses(
         self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]
@@ -1140,23 +1150,28 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     ) -> list[dict[SignalName, float]]:
         """Return what the confidence in the best translation of each sentence depends on."""
         best = [some[0] for some in self._ranked_hypotheses(query, outputs)]
-        found = zip(query.segments.cores, query.sentences, best, query.parts(), strict=True)
+        found = zip(query.segments.cores, query.sentences, best, strict=True)
         return [
-            _signals(
-                core, sentence, chosen, _fails(sentence, chosen, part.max_tokens, self._forced), query.detected_language
-            )
-            for core, sentence, chosen, part in found
+            _signals(core, sentence, chosen, self._fails(query, sentence, chosen), query.detected_language)
+            for core, sentence, chosen in found
         ]
 
     def _verdicts(
         self, query: TranslationQuery, chosen: Sequence[tuple[str, Hypothesis]], language: str | None
     ) -> list["_Verdict"]:
         """Return of a translation of each sentence how likely it is to be acceptable."""
-        found = zip(query.segments.cores, query.sentences, chosen, query.parts(), strict=True)
+        found = zip(query.segments.cores, query.sentences, chosen, strict=True)
         return [
-            self._verdict(core, sentence, one, _fails(sentence, one, part.max_tokens, self._forced), language)
-            for core, sentence, one, part in found
+            self._verdict(core, sentence, one, self._fails(query, sentence, one), language)
+            for core, sentence, one in found
         ]
+
+    def _fails(self, query: TranslationQuery, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> bool:
+        """Return whether a translation was cut off, is empty but for forced tokens, or lacks what it must keep."""
+        text, hypothesis = chosen
+        if not self._forced < len(hypothesis.tokens) < query.most_tokens(sentence):
+            return True
+        return not sentence.foreign_letters.issubset(text) or bool(sentence.literals.differences(text))
 
     def _verdict(
         self, core: str, sentence: Sentence, chosen: tuple[str, Hypothesis], failed: bool, language: str | None
@@ -1210,14 +1225,6 @@ class _Verdict:
     confidence: float | None
     low: bool
     """Whether it failed a check, or the confidence is below the threshold."""
-
-
-def _fails(sentence: Sentence, chosen: tuple[str, Hypothesis], max_tokens: int, forced: int) -> bool:
-    """Return whether a translation was cut off, is empty but for `forced` tokens, or lacks what it must keep."""
-    text, hypothesis = chosen
-    if not forced < len(hypothesis.tokens) < max_tokens or not sentence.foreign_letters.issubset(text):
-        return True
-    return bool(sentence.literals.differences(text))
 
 
 def _signals(
