@@ -7,7 +7,7 @@ The thresholds are those of the validation split. The second table compares scor
 the probability of the best class, its lead over the second one, and the negative entropy of all of them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +20,6 @@ from models.store import load_bundle
 from training.recipe.loading import parse_recipe
 from training.tasks.classification_quality import scope_threshold
 from training.tasks.text_classification.reading import out_of_scope_texts, read_labelled
-from training.tasks.text_classification.task import bundle_probabilities
 
 Probabilities = NDArray[np.float64]
 
@@ -49,7 +48,7 @@ def main(bundle: Annotated[Path, tyro.conf.Positional], data_dir: Path = Path("d
     for rate in _RATES:
         found = rule.with_reject_rate(rate)
         inside, outside = tables["test"]
-        point = scope_threshold(inside, outside, found.threshold)
+        point = scope_threshold(inside.max(1), outside.max(1), found.threshold)
         cells = (found.rejected, 1 - found.detected, point.rejected, 1 - point.detected)
         shown = " | ".join(f"{100 * each:.1f}" for each in cells)
         print(f"| {100 * rate:g} % rejected | {found.threshold:.4f} | {shown} |")
@@ -67,9 +66,14 @@ def _tables(model: Any, split: str, data_dir: Path) -> tuple[Probabilities, Prob
     recipe: Any = parse_recipe(model.manifest.provenance.recipe)
     known = set(model.labels)
     inside = [each.text for each in read_labelled(recipe.data, split, data_dir) if set(each.labels) <= known]
-    return bundle_probabilities(model, inside), bundle_probabilities(
-        model, out_of_scope_texts(recipe.data, split, data_dir)
-    )
+    outside = out_of_scope_texts(recipe.data, split, data_dir)
+    return _probabilities(model, inside), _probabilities(model, outside)
+
+
+def _probabilities(model: Any, texts: Sequence[str]) -> Probabilities:
+    """Return the probabilities `[N, C]` of the listed classes as the bundle gives them."""
+    table, calibration = model.log_probabilities(texts).astype(np.float64), model.config.classes.calibration
+    return np.exp(table if calibration is None else calibration.table(table))[:, : len(model.labels)]
 
 
 def _area(inside: Probabilities, outside: Probabilities) -> float:

@@ -167,13 +167,13 @@ def confusions(
     """
     _at_least_1(count=count)
     task = load_offering(RunDirectory(run), "classify", data_dir, device)
-    probabilities, found = task.predicted(split)
+    ranked, found = task.predicted(split)
     labels = [[label for label in own if label < len(task.labels)] for own in found]  # those of a training text
     tables = {
-        "confusions.csv": classes.confusion_rows(probabilities, labels, task.labels, count),
-        "classes.csv": classes.class_rows(probabilities, labels, task.labels, count),
+        "confusions.csv": classes.confusion_rows(ranked, labels, task.labels, count),
+        "classes.csv": classes.class_rows(ranked, labels, task.labels, count),
         "wanting.csv": classes.wanting_rows(
-            probabilities, labels, task.labels, Counter(itertools.chain(*task.classes_of("train"))), count
+            ranked, labels, task.labels, Counter(itertools.chain(*task.classes_of("train"))), count
         ),
     }
     where = f"{task.recipe.name} on {split}, {len(labels)} examples"

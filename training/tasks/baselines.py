@@ -2,27 +2,37 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "MOST_FEATURES",
     "Labels",
     "frequent_class",
     "linear_classifier",
     "linear_probe",
     "micro_f1",
     "nearest_text",
+    "text_classifier",
     "tfidf_regression",
+    "too_large",
     "word_by_word",
 ]
 
-_MOST_FEATURES = 20_000
+MOST_FEATURES = 20_000
 """The most frequent words and pairs of words that a linear classifier has a weight for."""
 
 _PROBE_C = 0.1
 """Inverse strength of the penalty on weights for vectors of an encoder."""
+
+_MOST_WEIGHTS, _MOST_SCORES = 1 << 22, 1 << 25
+"""Weights of a regression, of whose values some twenty copies are made while it is fitted, and scores of all its
+training examples, up to which it is a baseline."""
+_BLOCK = 512
+"""Examples whose similarities to all training examples are computed at once."""
 
 Labels = Sequence[tuple[str, ...]]
 """The classes of each text."""
@@ -31,6 +41,41 @@ Labels = Sequence[tuple[str, ...]]
 def frequent_class(train: Labels, count: int) -> Labels:
     """Return the most frequent classes of the training examples, `count` times."""
     return [Counter(train).most_common(1)[0][0]] * count
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """A regression that takes too much memory to be a baseline."""
+
+    classes: int
+    features: int
+    examples: int
+
+    @property
+    def reason(self) -> str:
+        return (
+            f"{self.classes:,} classes, {self.features:,} features and {self.examples:,} examples are too many for it"
+        )
+
+
+def too_large(labels: Labels, features: int) -> TooLarge | None:
+    """Return why no logistic regression is fitted on so many classes, features and examples; None where one is."""
+    found = TooLarge(len({label for each in labels for label in each}), features, len(labels))
+    weights, scores = found.classes * features, found.classes * found.examples
+    return found if weights > _MOST_WEIGHTS or scores > _MOST_SCORES else None
+
+
+def text_classifier(train: Sequence[str], labels: Labels) -> tuple[str, Callable[[Sequence[str]], Labels]]:
+    """Return a name and a function that classifies texts: `linear_classifier`, or the classes of the most similar text.
+
+    The latter is for a regression that is too large; the name says why.
+    """
+    large = too_large(labels, MOST_FEATURES)
+    if large is None:
+        return "logistic regression on TF-IDF", linear_classifier(train, labels)
+    nearest = nearest_text(train)
+    name = f"nearest training text by TF-IDF (in place of logistic regression: {large.reason})"
+    return name, lambda texts: [labels[place] for place in nearest(texts)]
 
 
 def linear_classifier(train: Sequence[str], labels: Labels) -> Callable[[Sequence[str]], Labels]:
@@ -73,11 +118,16 @@ def micro_f1(truth: Labels, predicted: Labels) -> float:
 def nearest_text(train: Sequence[str]) -> Callable[[Sequence[str]], list[int]]:
     """Return a function that finds the place of the most similar training text of each text, by cosines of TF-IDF."""
     from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.neighbors import NearestNeighbors
 
     features = TfidfVectorizer(sublinear_tf=True)
-    found = NearestNeighbors(n_neighbors=1, metric="cosine").fit(features.fit_transform(train))
-    return lambda texts: found.kneighbors(features.transform(texts), return_distance=False)[:, 0].tolist()
+    known = features.fit_transform(train).T.tocsc()  # of rows of length 1
+
+    def nearest(texts: Sequence[str]) -> list[int]:
+        rows = features.transform(texts)
+        blocks = (rows[start : start + _BLOCK] @ known for start in range(0, len(texts), _BLOCK))
+        return [int(place) for block in blocks for place in np.asarray(block.argmax(axis=1)).ravel()]
+
+    return nearest
 
 
 def tfidf_regression() -> Any:
@@ -86,7 +136,7 @@ def tfidf_regression() -> Any:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import Pipeline
 
-    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=_MOST_FEATURES)
+    features = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=MOST_FEATURES)
     return Pipeline([("features", features), ("classifier", LogisticRegression(C=10.0, max_iter=300))])
 
 

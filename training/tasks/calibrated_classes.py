@@ -3,16 +3,15 @@
 Shapes: `N`, `M` examples, `C` all classes, the unlisted one included. All log-probabilities are base e.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from models.bundle.manifest import BundleManifest
 from models.errors import QueryError
-from models.tasks.class_calibration import Calibration
 from models.tasks.labels import Classes, ClassesConfig
 from models.tasks.prediction_sets import PredictionSets
 from models.tasks.scope import OutOfScope
@@ -30,13 +29,15 @@ from training.tasks.classification_quality import (
     scope_threshold,
     scope_trade_off,
 )
+from training.tasks.ranked_classes import LEAST_THRESHOLD, RankedClasses
 from training.tasks.reliability import Reliability, reliability_diagram
 
 __all__ = [
     "DIAGRAM",
-    "BundleProbabilities",
+    "BundlePredictions",
     "CalibratedClasses",
     "ScopeRates",
+    "bundle_classes",
     "calibration_metrics",
     "calibration_section",
     "quality_columns",
@@ -47,7 +48,11 @@ DIAGRAM = "reliability.svg"
 _ERROR, _BRIER, _LOSS = "expected calibration error", "Brier score", "log-loss"
 _BEFORE = ", uncalibrated"
 
+_BLOCK_NUMBERS = 1 << 20
+"""Log-probabilities that are computed and measured at once."""
+
 LogProbabilities = NDArray[np.float64]
+InputT = TypeVar("InputT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +65,53 @@ class ScopeRates:
     """Fraction of the inputs of no class that may pass."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """The errors of the probabilities of examples, by which a calibration is judged."""
+
+    reliability: Reliability
+    brier: NDArray[np.float64]
+    """Sum of the squared errors of the probabilities of all classes, `[N]`."""
+    losses: NDArray[np.float64]
+    """Log-losses, `[N]`."""
+
+    @classmethod
+    def of(cls, examples: ValidationExamples, table: LogProbabilities, listed: int) -> Self:
+        """Return those of log-probabilities `[N, C]`; the most probable class is one of those listed."""
+        probabilities = np.exp(table)
+        return cls(
+            _most_probable(examples, probabilities, listed),
+            ((probabilities - examples.truth) ** 2).sum(1),
+            log_losses(table, examples.truth, several=examples.several),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """Return those of the examples of several parts."""
+        confidences, right, brier, losses = (
+            np.concatenate(each)
+            for each in zip(
+                *((one.reliability.confidences, one.reliability.right, one.brier, one.losses) for one in parts),
+                strict=True,
+            )
+        )
+        return cls(Reliability(confidences, right), brier, losses)
+
+    def metrics(self) -> dict[str, float]:
+        return {
+            _ERROR: calibration_error(self.reliability.confidences, self.reliability.right),
+            _BRIER: float(self.brier.mean()),
+            _LOSS: float(self.losses.mean()),
+        }
+
+
 def calibration_metrics(examples: ValidationExamples, table: LogProbabilities, listed: int) -> dict[str, float]:
     """Return calibration error, Brier score and log-loss of log-probabilities `[N, C]` of examples.
 
     The error is that of the most probable listed class, in 15 bins of equal width. The Brier score is the sum of the
     squared errors of the probabilities of all classes, from 0 to 2 where each example has one class.
     """
-    probabilities = np.exp(table)
-    found = _most_probable(examples, probabilities, listed)
-    return {
-        _ERROR: calibration_error(found.confidences, found.right),
-        _BRIER: float(((probabilities - examples.truth) ** 2).sum(1).mean()),
-        _LOSS: float(log_losses(table, examples.truth, several=examples.several).mean()),
-    }
+    return _Errors.of(examples, table, listed).metrics()
 
 
 def _most_probable(examples: ValidationExamples, probabilities: NDArray[np.float64], listed: int) -> Reliability:
@@ -82,39 +121,82 @@ def _most_probable(examples: ValidationExamples, probabilities: NDArray[np.float
 
 
 @dataclass(frozen=True, slots=True)
-class BundleProbabilities:
-    """The log-probabilities `[N, C]` of a bundle on a split, as its output layer gives them."""
+class BundlePredictions:
+    """The predictions of a bundle for a split, and the errors of their probabilities.
 
-    classes: Classes
-    table: LogProbabilities
-    count: int
-    """Number of listed classes, which are the first ones."""
+    Probabilities of all classes are computed in blocks of examples and not kept.
+    """
 
-    @property
-    def listed(self) -> NDArray[np.float64]:
-        """The probabilities of the listed classes as the bundle gives them."""
-        return np.exp(self.calibrated(self.table))[:, : self.count]
+    ranked: RankedClasses
+    """The listed classes as the bundle gives them."""
+    before: _Errors
+    """Of the probabilities as the output layer gives them, of the examples whose classes are listed."""
+    after: _Errors
+    """The same of the probabilities as the bundle gives them."""
+    calibrated: bool
 
-    def calibrated(self, table: LogProbabilities) -> LogProbabilities:
-        """Return log-probabilities as the bundle gives them."""
-        calibration = self.classes.calibration
-        return table if calibration is None else calibration.table(table)
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        inputs: Sequence[InputT],
+        labels: Sequence[Sequence[int]],
+        log_probabilities: Callable[[Sequence[InputT]], NDArray[Any]],
+    ) -> Self:
+        """Compute a split with a loaded bundle; `log_probabilities` are those of its output layer for some inputs."""
+        classes: Classes = model.config.classes
+        several, count = classes.threshold is not None, len(model.labels)
+        ranked, before, after = [], [], []
+        for rows, table in _blocks(model, inputs, log_probabilities):
+            given = [labels[row] for row in rows]
+            final = _calibrated(classes, table)
+            ranked.append(_ranked(classes, final, count))
+            known = [place for place, own in enumerate(given) if max(own) < count]
+            examples = ValidationExamples.of(table[known], [given[place] for place in known], several=several)
+            before.append(_Errors.of(examples, examples.log_probabilities, count))
+            after.append(_Errors.of(examples, final[known], count))
+        errors = _Errors.joined(before), _Errors.joined(after)
+        return cls(RankedClasses.joined(ranked), *errors, classes.calibration is not None)
 
-    def metrics(self, labels: Sequence[Sequence[int]]) -> dict[str, float]:
+    def metrics(self) -> dict[str, float]:
         """Return the metrics of calibration, with and without it, on the examples whose classes are listed.
 
         The calibration error with it is left out: it is a metric of every classifier.
         """
-        known = [row for row, classes in enumerate(labels) if max(classes) < self.count]
-        several = self.classes.threshold is not None
-        given = [labels[row] for row in known]
-        examples = ValidationExamples.of(self.table[known], given, several=several)
-        after = calibration_metrics(examples, self.calibrated(examples.log_probabilities), self.count)
-        found = {_BRIER: after[_BRIER], _LOSS: after[_LOSS]}
-        if self.classes.calibration is None:
+        found = {name: value for name, value in self.after.metrics().items() if name != _ERROR}
+        if not self.calibrated:
             return found
-        before = calibration_metrics(examples, examples.log_probabilities, self.count)
-        return found | {f"{name}{_BEFORE}": value for name, value in before.items()}
+        return found | {f"{name}{_BEFORE}": value for name, value in self.before.metrics().items()}
+
+
+def bundle_classes(
+    model: Any, inputs: Sequence[InputT], log_probabilities: Callable[[Sequence[InputT]], NDArray[Any]]
+) -> RankedClasses | None:
+    """Return the most probable listed classes of inputs as a loaded bundle gives them; None of no inputs."""
+    classes: Classes = model.config.classes
+    parts = [
+        _ranked(classes, _calibrated(classes, table), len(model.labels))
+        for _, table in _blocks(model, inputs, log_probabilities)
+    ]
+    return RankedClasses.joined(parts) if parts else None
+
+
+def _blocks(
+    model: Any, inputs: Sequence[InputT], log_probabilities: Callable[[Sequence[InputT]], NDArray[Any]]
+) -> Iterator[tuple[range, LogProbabilities]]:
+    """Return the places of inputs and their log-probabilities `[B, C]`, as many at a time as memory is bounded for."""
+    size = max(1, _BLOCK_NUMBERS // len(model.labels))
+    for start in range(0, len(inputs), size):
+        rows = range(start, min(start + size, len(inputs)))
+        yield rows, log_probabilities(inputs[start : rows.stop]).astype(np.float64)
+
+
+def _calibrated(classes: Classes, table: LogProbabilities) -> LogProbabilities:
+    return table if classes.calibration is None else classes.calibration.table(table)
+
+
+def _ranked(classes: Classes, table: LogProbabilities, count: int) -> RankedClasses:
+    return RankedClasses.of(np.exp(table[:, :count]), min(LEAST_THRESHOLD, classes.threshold or 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,24 +246,26 @@ class CalibratedClasses:
         class is chosen by. Raises `ValueError` for a rate that no threshold has.
         """
         calibration = self.fitted.calibration
-        inside = self._listed(calibration, self.examples.log_probabilities)
         found = classes.model_dump()
         found["calibration"] = None if calibration is None else calibration.model_dump()
         found["prediction_sets"] = None if self.sets is None else self.sets.model_dump()
         if self.examples.several and calibration is not None:
             labels = [tuple(np.flatnonzero(row).tolist()) for row in self.examples.truth]
-            found["threshold"] = measure_several(inside, labels).threshold
+            ranked = RankedClasses.of(self._listed(self.examples.log_probabilities))
+            found["threshold"] = measure_several(ranked, labels).threshold
         if outside is not None or rates is not None:
-            none = None if outside is None else self._listed(calibration, outside)
+            inside = self._listed(self.examples.log_probabilities).max(1)
+            none = None if outside is None else self._listed(outside).max(1)
             found["out_of_scope"] = _scope_rule(inside, none, rates or ScopeRates()).model_dump()
         return found
 
-    def _listed(self, calibration: Calibration | None, table: LogProbabilities) -> NDArray[np.float64]:
+    def _listed(self, table: LogProbabilities) -> NDArray[np.float64]:
+        calibration = self.fitted.calibration
         return np.exp(table if calibration is None else calibration.table(table))[:, : self.listed]
 
 
 def _scope_rule(inside: NDArray[np.float64], outside: NDArray[np.float64] | None, rates: ScopeRates) -> OutOfScope:
-    """Return the rule for inputs of no class by probabilities `[N, C]` of a class, and `[M, C]` of none."""
+    """Return the rule for inputs of no class by the largest probabilities: `[N]` of those of a class, `[M]` of none."""
     points = tuple(scope_trade_off(inside, outside))
     rule = OutOfScope(threshold=0.0, rejected=0.0, trade_off=points)
     try:

@@ -5,7 +5,7 @@ Shapes: `N` examples, `C` all classes of the model, the unlisted one included. A
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,27 @@ from numpy.typing import NDArray
 from models.tasks.class_calibration import Calibration, log_softmax
 from models.tasks.prediction_sets import Penalty, PredictionSets, SetPredictor, true_class_rows
 
-__all__ = ["SCORES", "FittedCalibration", "ValidationExamples", "fit_calibration", "fit_sets", "log_losses"]
+__all__ = [
+    "SCORES",
+    "FittedCalibration",
+    "ValidationExamples",
+    "fit_calibration",
+    "fit_sets",
+    "fitting_sample",
+    "log_losses",
+]
 
 SCORES = "calibration_scores.bin"
 """File of a bundle."""
 
 LogProbabilities = NDArray[np.float64]
 Truth = NDArray[np.bool_]
+T = TypeVar("T")
 
 MOST_CLASSES = 4096
 """Classes up to which probabilities are calibrated: those of all of them leave the graph for each input."""
+_MOST_NUMBERS = 1 << 23
+"""Log-probabilities of all examples, by which calibration, sets and thresholds are fitted; some copies are made."""
 _LEAST_EXAMPLES = 20
 """Examples from which on something is fitted."""
 _MOST_SCORES = 10_000
@@ -74,8 +85,9 @@ class ValidationExamples:
         unknown = sorted({label for some in given for label in some if label not in model.number_of})
         if unknown:
             raise ValueError(f"labels that the model does not have: {', '.join(unknown[:10])}")
-        numbers = [[model.number_of[label] for label in some] for some in given]
-        return cls.of(model.log_probabilities(texts), numbers, several=several)
+        rows = fitting_sample(range(len(texts)), len(model.labels))
+        numbers = [[model.number_of[label] for label in given[row]] for row in rows]
+        return cls.of(model.log_probabilities([texts[row] for row in rows]), numbers, several=several)
 
     def __len__(self) -> int:
         return len(self.truth)
@@ -83,6 +95,18 @@ class ValidationExamples:
     def part(self, rows: NDArray[np.intp]) -> "ValidationExamples":
         """Return some of the examples."""
         return ValidationExamples(self.log_probabilities[rows], self.truth[rows], self.several)
+
+
+def fitting_sample(examples: Sequence[T], classes: int) -> list[T]:
+    """Return examples by which calibration, sets and thresholds are fitted: all, or as many as memory is bounded for.
+
+    These are drawn at random, by a fixed seed, and keep their order.
+    """
+    most = max(_LEAST_EXAMPLES, _MOST_NUMBERS // classes)
+    if len(examples) <= most:
+        return list(examples)
+    rows = np.random.default_rng(0).choice(len(examples), most, replace=False)
+    return [examples[row] for row in sorted(rows.tolist())]
 
 
 @dataclass(frozen=True, slots=True)

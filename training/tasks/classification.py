@@ -15,11 +15,12 @@ from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.paths import RunPaths
-from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1
+from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1, too_large
 from training.tasks.class_calibration import ValidationExamples
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
+from training.tasks.ranked_classes import RankedClasses
 from training.tasks.task import Task
 
 __all__ = ["ClassificationTask", "ClassifierRecipe", "adopted_classes", "label_file", "read_labels"]
@@ -129,31 +130,31 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         If examples can have several classes, those with a probability of at least `threshold` are predicted; without it
         the best threshold for this split is taken, which is fair on the development set alone.
         """
-        probabilities, labels = self.predictions(batches)
-        probabilities = self.listed(probabilities)
-        return measure(probabilities, labels, several=self.several, threshold=threshold)
+        found, labels = self.predictions(batches)
+        return measure(found, labels, several=self.several, threshold=threshold)
 
-    def predicted(self, split: str) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
+    def predicted(self, split: str) -> tuple[RankedClasses, list[tuple[int, ...]]]:
         """Return the `predictions` for a split as it is."""
         return self.predictions(self.batches_of(split, training=False))
 
-    def predictions(self, batches: Batches[BatchT]) -> tuple[NDArray[np.float64], list[tuple[int, ...]]]:
-        """Return probabilities `[N, C]` and the true classes of each example, in the order of the split."""
+    def predictions(self, batches: Batches[BatchT]) -> tuple[RankedClasses, list[tuple[int, ...]]]:
+        """Return the most probable listed classes and the true classes of each example, in the order of the split."""
         rows, classes = zip(*evaluate_examples(self.model, batches, self._predicted, self.group), strict=True)
-        return torch.stack(rows).numpy(), list(classes)
+        return RankedClasses.joined(rows), list(classes)
 
-    def _predicted(self, batch: BatchT) -> list[tuple[Tensor, tuple[int, ...]]]:
-        """Return the probabilities `[C]` and the true classes of each example."""
-        rows = self.model.output_layer.log_prob(self.vectors(batch)).exp().double().cpu()
+    def _predicted(self, batch: BatchT) -> list[tuple[RankedClasses, tuple[int, ...]]]:
+        """Return the most probable listed classes and the true classes of each example."""
+        scores = self.model.output_layer.log_prob(self.vectors(batch)).exp().double().cpu().numpy()
+        ranked = RankedClasses.of(scores[:, :-1] if self.unlisted else scores)
         classes = [tuple(row[row != IGNORED].tolist()) for row in batch.targets]
-        return list(zip(rows, classes, strict=True))
+        return [(ranked.part([place]), own) for place, own in enumerate(classes)]
 
     def measure(self, split: str) -> Measurement:
         """Return all metrics on a split as it is; the threshold for several classes is that of the validation set."""
-        probabilities, labels = self.predicted(split)
+        found, labels = self.predicted(split)
         threshold = self.evaluate(self.batches("dev")).threshold if self.several else None
-        examples = examples_of(self.listed(probabilities), labels, threshold=threshold)
-        return Measurement(self.metrics(split, probabilities, labels, threshold), examples)
+        examples = examples_of(found, labels, threshold=threshold)
+        return Measurement(self.metrics(split, found, labels, threshold), examples)
 
     @abc.abstractmethod
     def classes_of(self, split: str) -> Labels:
@@ -166,7 +167,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
     def baselines(self) -> dict[str, Callable[[str], float]]:
         """Return the most frequent class and, with a pretrained encoder, logistic regression on its vectors.
 
-        The latter is left out where the vectors would take longer than seconds.
+        The latter is left out where the vectors would take longer than seconds, or the regression too much memory.
         """
         train = self.classes_of("train")
         found: dict[str, Callable[[str], float]] = {
@@ -174,7 +175,7 @@ class ClassificationTask(Task[BatchT], abc.ABC):
                 truth := self.classes_of(split), frequent_class(train, len(truth))
             )
         }
-        if self.has_quick_vectors():
+        if too_large(train, self.model.output_layer.weight.shape[1]) is None and self.has_quick_vectors():
             self.initialize()
             predict = linear_probe(self._vectors("train"), train)
             found["frozen encoder"] = lambda split: micro_f1(self.classes_of(split), predict(self._vectors(split)))
@@ -202,12 +203,8 @@ class ClassificationTask(Task[BatchT], abc.ABC):
         return None
 
     def metrics(
-        self, split: str, probabilities: NDArray[np.float64], labels: list[tuple[int, ...]], threshold: float | None
+        self, split: str, found: RankedClasses, labels: list[tuple[int, ...]], threshold: float | None
     ) -> dict[str, float]:
         """Return all metrics of the `predictions` for a split."""
         del split
-        return measure(probabilities, labels, several=self.several, threshold=threshold).named()
-
-    def listed(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the columns of the classes that answers list."""
-        return probabilities[:, :-1] if self.unlisted else probabilities
+        return measure(found, labels, several=self.several, threshold=threshold).named()

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from models.tasks.labels import Label
 from models.tasks.scope import ScopePoint
 from training.tasks.examples import Examples, f1, mean
+from training.tasks.ranked_classes import RankedClasses
 
 __all__ = [
     "OUT_OF_SCOPE",
@@ -26,7 +26,6 @@ __all__ = [
     "measure_single",
     "measured",
     "out_of_scope_auroc",
-    "probability_table",
     "scope_threshold",
     "scope_trade_off",
 ]
@@ -34,8 +33,8 @@ __all__ = [
 OUT_OF_SCOPE = "oos"
 """The out-of-scope label."""
 
-Probabilities = NDArray[np.float64]
-"""`[N, C]`; rows sum to 1."""
+Confidences = NDArray[np.float64]
+"""`[N]`, the largest probability of each text."""
 
 _BINS = 15
 _THRESHOLDS = np.arange(1, 20) / 20
@@ -76,80 +75,92 @@ class ClassificationQuality:
 
 
 def measure(
-    probabilities: Probabilities, labels: Sequence[Sequence[int]], *, several: bool, threshold: float | None
+    found: RankedClasses, labels: Sequence[Sequence[int]], *, several: bool, threshold: float | None
 ) -> ClassificationQuality:
     """Return `measure_several`, or `measure_single` if each text has one class."""
     if several:
-        return measure_several(probabilities, labels, threshold)
-    return measure_single(probabilities, [label for (label,) in labels])
+        return measure_several(found, labels, threshold)
+    return measure_single(found, [label for (label,) in labels])
 
 
-def measure_single(probabilities: Probabilities, labels: Sequence[int]) -> ClassificationQuality:
+def measure_single(found: RankedClasses, labels: Sequence[int]) -> ClassificationQuality:
     """Return the quality if each of the `N` texts has one class."""
     from sklearn.metrics import f1_score  # here and below, for with scipy it takes seconds
 
-    predicted = probabilities.argmax(1)
-    accuracy = float(np.mean(predicted == labels))
+    right = found.best == labels
+    accuracy = float(np.mean(right))
     return ClassificationQuality(
         accuracy=accuracy,
         micro_f1=accuracy,
-        macro_f1=float(f1_score(labels, predicted, average="macro", zero_division=0)),
-        top_5=_top_5(probabilities, [(label,) for label in labels]),
-        calibration_error=calibration_error(probabilities.max(1), np.asarray(predicted == labels)),
+        macro_f1=float(f1_score(labels, found.best, average="macro", zero_division=0)),
+        top_5=_top_5(found, [(label,) for label in labels]),
+        calibration_error=calibration_error(found.confidences, np.asarray(right)),
     )
 
 
 def measure_several(
-    probabilities: Probabilities, labels: Sequence[Sequence[int]], threshold: float | None = None
+    found: RankedClasses, labels: Sequence[Sequence[int]], threshold: float | None = None
 ) -> ClassificationQuality:
     """Return the quality if texts can have several classes: predicted are the best and those from `threshold` on.
 
     Without `threshold`, it is that of 0.05 to 0.95 in steps of 0.05 with the highest micro F1.
     """
-    from sklearn.metrics import f1_score
-
-    truth, best, every = _decisions(probabilities, labels)
+    right = _right(found, labels)
+    totals = np.array([len(set(classes)) for classes in labels])
     if threshold is None:
-        threshold = max(_THRESHOLDS.tolist(), key=lambda some: f1_score(truth, best | (every >= some), average="micro"))
-    predicted = best | (every >= threshold)
+        scores = [float(f1(_counts(found, right, totals, some).sum(0)[None])[0]) for some in _THRESHOLDS]
+        threshold = float(_THRESHOLDS[int(np.argmax(scores))])
+    counts = _counts(found, right, totals, threshold)
     return ClassificationQuality(
-        accuracy=float(np.mean((predicted == truth).all(axis=1))),
-        micro_f1=float(f1_score(truth, predicted, average="micro", zero_division=0)),
-        macro_f1=float(f1_score(truth, predicted, average="macro", zero_division=0)),
-        top_5=_top_5(probabilities, labels),
-        calibration_error=calibration_error(probabilities.max(1), np.asarray((truth & best).any(axis=1))),
+        accuracy=float(np.mean((counts[:, 1:] == 0).all(1))),
+        micro_f1=float(f1(counts.sum(0)[None])[0]),
+        macro_f1=_macro_f1(found, right, labels, threshold),
+        top_5=_top_5(found, labels),
+        calibration_error=calibration_error(found.confidences, right[:, 0]),
         threshold=threshold,
     )
 
 
-def _decisions(
-    probabilities: Probabilities, labels: Sequence[Sequence[int]]
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_], Probabilities]:
-    """Return the true classes, the most probable one and all probabilities: 3 of `[N, C or more]`."""
-    all_classes = max([probabilities.shape[1], *(1 + each for classes in labels for each in classes)])
-    truth = np.zeros((len(labels), all_classes), bool)
-    for row, classes in enumerate(labels):
-        truth[row, list(classes)] = True
-    best = np.zeros_like(truth)
-    best[np.arange(len(best)), probabilities.argmax(1)] = True
-    return truth, best, np.pad(probabilities, [(0, 0), (0, all_classes - probabilities.shape[1])])
+def _right(found: RankedClasses, labels: Sequence[Sequence[int]]) -> NDArray[np.bool_]:
+    """Return which of the kept classes are true ones, `[N, k]`."""
+    rows = [np.isin(row, list(own)) for row, own in zip(found.classes, labels, strict=True)]
+    return np.stack(rows) & (found.probabilities > 0)
 
 
-def examples_of(probabilities: Probabilities, labels: Sequence[Sequence[int]], *, threshold: float | None) -> Examples:
+def _counts(
+    found: RankedClasses, right: NDArray[np.bool_], totals: NDArray[np.int64], threshold: float
+) -> NDArray[np.float64]:
+    """Return true positives, false positives and false negatives of each text, `[N, 3]`."""
+    predicted = found.predicted(threshold)
+    hits = (predicted & right).sum(1)
+    return np.stack([hits, predicted.sum(1) - hits, totals - hits], 1).astype(np.float64)
+
+
+def _macro_f1(
+    found: RankedClasses, right: NDArray[np.bool_], labels: Sequence[Sequence[int]], threshold: float
+) -> float:
+    """Return the mean of each class's F1, which is 0 where a class is neither true nor predicted."""
+    predicted, true = found.predicted(threshold), np.array([each for own in labels for each in set(own)], np.int64)
+    size = max(found.count, int(true.max(initial=-1)) + 1)
+    hits, said, meant = (
+        np.bincount(each, minlength=size) for each in (found.classes[predicted & right], found.classes[predicted], true)
+    )
+    return float(np.mean(2 * hits / np.maximum(1, said + meant)))
+
+
+def examples_of(found: RankedClasses, labels: Sequence[Sequence[int]], *, threshold: float | None) -> Examples:
     """Return what each of the `N` texts adds to the accuracy, or with a threshold, as texts can have several classes,
     to micro F1."""
     if threshold is None:
-        right = probabilities.argmax(1) == [label for (label,) in labels]
+        right = found.best == [label for (label,) in labels]
         return Examples(np.stack([right, np.ones(len(right))], 1), mean)
-    truth, best, every = _decisions(probabilities, labels)
-    predicted = best | (every >= threshold)
-    counts = [truth & predicted, predicted & ~truth, truth & ~predicted]
-    return Examples(np.stack([each.sum(1) for each in counts], 1).astype(np.float64), f1)
+    totals = np.array([len(set(classes)) for classes in labels])
+    return Examples(_counts(found, _right(found, labels), totals, threshold), f1)
 
 
-def _top_5(probabilities: Probabilities, labels: Sequence[Sequence[int]]) -> float:
-    best = np.argsort(-probabilities, axis=1, kind="stable")[:, :5]
-    return float(np.mean([bool(set(row) & set(classes)) for row, classes in zip(best.tolist(), labels, strict=True)]))
+def _top_5(found: RankedClasses, labels: Sequence[Sequence[int]]) -> float:
+    best = found.classes[:, :5].tolist()
+    return float(np.mean([bool(set(row) & set(classes)) for row, classes in zip(best, labels, strict=True)]))
 
 
 def calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
@@ -159,14 +170,14 @@ def calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]
     return float(np.abs(gaps).sum() / len(right))
 
 
-def out_of_scope_auroc(inside: Probabilities, outside: Probabilities) -> float:
+def out_of_scope_auroc(inside: Confidences, outside: Confidences) -> float:
     """Return how well the largest probability separates texts of a class from texts of none (Hendrycks, Gimpel 2017).
 
-    It is the area under the receiver operating characteristic: `[N, C]`, `[M, C]` -> 0.5 for chance, 1 for no error.
+    It is the area under the receiver operating characteristic: `[N]`, `[M]` -> 0.5 for chance, 1 for no error.
     """
     from sklearn.metrics import roc_auc_score
 
-    scores = np.concatenate([inside.max(1), outside.max(1)])
+    scores = np.concatenate([inside, outside])
     truth = np.repeat([1, 0], [len(inside), len(outside)])
     return float(roc_auc_score(truth, scores))
 
@@ -182,13 +193,13 @@ class ScopeThreshold:
     """Fraction of the examples of a class below it."""
 
 
-def scope_threshold(inside: Probabilities, outside: Probabilities, threshold: float | None = None) -> ScopeThreshold:
-    """Return a threshold of the largest probability and the fractions below it: `[N, C]`, `[M, C]`.
+def scope_threshold(inside: Confidences, outside: Confidences, threshold: float | None = None) -> ScopeThreshold:
+    """Return a threshold of the largest probability and the fractions below it: `[N]`, `[M]`.
 
     Without `threshold` it is the least one whose `detected - rejected` (Youden 1950) is within one standard error of
     the largest: few examples of no class decide between thresholds that reject very different numbers of examples.
     """
-    of_a_class, of_none = np.sort(inside.max(1)), np.sort(outside.max(1))
+    of_a_class, of_none = np.sort(inside), np.sort(outside)
     if threshold is None:
         values = np.unique(np.concatenate([of_a_class, of_none]))
         middles = np.round((values[1:] + values[:-1]) / 2, 4)
@@ -202,13 +213,13 @@ def scope_threshold(inside: Probabilities, outside: Probabilities, threshold: fl
     return ScopeThreshold(threshold=threshold, detected=round(detected, 4), rejected=round(rejected, 4))
 
 
-def scope_trade_off(inside: Probabilities, outside: Probabilities | None) -> list[ScopePoint]:
+def scope_trade_off(inside: Confidences, outside: Confidences | None) -> list[ScopePoint]:
     """Return thresholds of the largest probability by the fraction of examples of a class below them.
 
-    `[N, C]`, `[M, C]` or None; ascending, each with the fractions below it.
+    `[N]`, `[M]` or None; ascending, each with the fractions below it.
     """
-    of_a_class = np.sort(inside.max(1))
-    of_none = None if outside is None or not len(outside) else outside.max(1)
+    of_a_class = np.sort(inside)
+    of_none = None if outside is None or not len(outside) else outside
     quantiles = np.quantile(of_a_class, _REJECTED, method="lower")
     thresholds = np.unique(np.floor(1e6 * quantiles) / 1e6)  # no higher, so that no more are below
     return [
@@ -222,31 +233,22 @@ def scope_trade_off(inside: Probabilities, outside: Probabilities | None) -> lis
 
 
 def measured(
-    probabilities: Probabilities,
+    found: RankedClasses,
     labels: Sequence[Sequence[int]],
-    outside: Probabilities,
+    outside: RankedClasses | None,
     names: Sequence[str],
     *,
     several: bool,
     threshold: float | None,
 ) -> dict[str, float]:
-    """Return all metrics on `N` texts and, for out-of-scope detection, on `M` texts of no class: `[N, C]`, `[M, C]`.
+    """Return all metrics on `N` texts and, for out-of-scope detection, on texts of no class.
 
     `names` are those of the `C` classes; one called `oos` counts as no class there.
     """
-    found = measure(probabilities, labels, several=several, threshold=threshold).named()
-    if len(outside):
-        proper = [index for index, name in enumerate(names) if name != OUT_OF_SCOPE]
-        inside = [bool(set(classes) & set(proper)) for classes in labels]
-        found["out-of-scope AUROC"] = out_of_scope_auroc(probabilities[inside][:, proper], outside[:, proper])
-    return found
-
-
-def probability_table(labels: Sequence[str], found: Sequence[Sequence[Label]]) -> Probabilities:
-    """Return probabilities `[N, C]`, 0 for a class that was left out."""
-    places = {label: index for index, label in enumerate(labels)}
-    table = np.zeros((len(found), len(places)))
-    for row, some in enumerate(found):
-        for each in some:
-            table[row, places[each.label]] = each.probability
-    return table
+    metrics = measure(found, labels, several=several, threshold=threshold).named()
+    if outside is not None:
+        left_out = names.index(OUT_OF_SCOPE) if OUT_OF_SCOPE in names else None
+        inside = np.array([any(each < len(names) and each != left_out for each in classes) for classes in labels])
+        sides = (found.best_other(left_out)[inside], outside.best_other(left_out))
+        metrics["out-of-scope AUROC"] = out_of_scope_auroc(*sides)
+    return metrics

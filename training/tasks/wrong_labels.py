@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from training.tasks.baselines import tfidf_regression
+from training.tasks.baselines import MOST_FEATURES, tfidf_regression, too_large
 
 __all__ = ["Suspect", "likely_wrong"]
 
@@ -33,13 +33,19 @@ class Suspect:
 def likely_wrong(texts: Sequence[str], labels: Sequence[str]) -> list[Suspect]:
     """Return the texts whose label is likely wrong, the most suspicious first.
 
-    Classes of fewer texts than folds are left out. Raises `ValueError` where fewer than two classes are left.
+    Classes of fewer texts than folds are left out. Raises `ValueError` where fewer than two classes are left,
+    and where classes and texts are too many for the regression.
     """
     counts = Counter(labels)
     kept = [place for place, label in enumerate(labels) if counts[label] >= _FOLDS]
     if len({labels[place] for place in kept}) < 2:
         raise ValueError(
             f"wrong labels are looked for among classes of at least {_FOLDS} texts; there are fewer than two"
+        )
+    if large := too_large([(labels[place],) for place in kept], MOST_FEATURES):
+        raise ValueError(
+            f"wrong labels are looked for by logistic regression on TF-IDF, and {large.reason}: give a file with the "
+            "texts of some of the classes"
         )
     return sorted(_suspects(texts, labels, kept), key=lambda each: -each.probability)
 

@@ -19,8 +19,10 @@ from training.tasks.baselines import (
     linear_probe,
     micro_f1,
     nearest_text,
+    text_classifier,
     word_by_word,
 )
+from training.tasks.wrong_labels import likely_wrong
 
 CPU = torch.device("cpu")
 
@@ -35,6 +37,17 @@ def test_classes_by_words() -> None:
     assert micro_f1([("a",), ("b",)], [("a",), ("c",)]) == 0.5
     assert micro_f1([("a", "b")], [("a",)]) == pytest.approx(2 / 3)
     assert micro_f1([("a",)], [()]) == 0
+
+
+def test_a_regression_that_is_too_large_is_replaced_and_the_name_says_why() -> None:
+    texts = [f"word{number} item" for number in range(300)]
+    labels = [(f"class {number}",) for number in range(300)]
+    name, predict = text_classifier(texts, labels)
+    assert "300 classes, 20,000 features and 300 examples are too many" in name
+    assert list(predict(["word7", "an item word42"])) == [("class 7",), ("class 42",)]
+    assert text_classifier(texts[:9], labels[:9])[0] == "logistic regression on TF-IDF"
+    with pytest.raises(ValueError, match="too many for it"):
+        likely_wrong(texts * 5, [label for (label,) in labels] * 5)
 
 
 def test_vectors_are_classified() -> None:

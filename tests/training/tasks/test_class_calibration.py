@@ -1,12 +1,22 @@
 """Tests of fitting calibrated probabilities and prediction sets."""
 
+import tracemalloc
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from models.tasks.class_calibration import Calibration, log_softmax
 from models.tasks.prediction_sets import SetPredictor
-from training.tasks.calibrated_classes import DIAGRAM, CalibratedClasses, calibration_metrics
-from training.tasks.class_calibration import SCORES, ValidationExamples, fit_calibration, fit_sets, log_losses
+from training.tasks.calibrated_classes import DIAGRAM, BundlePredictions, CalibratedClasses, calibration_metrics
+from training.tasks.class_calibration import (
+    SCORES,
+    ValidationExamples,
+    fit_calibration,
+    fit_sets,
+    fitting_sample,
+    log_losses,
+)
 
 
 def examples(count=2000, classes=5, sharpness=1.0, seed=0, keep=5):
@@ -116,3 +126,32 @@ def test_scores_are_those_of_calibrated_probabilities():
 def test_labels_that_the_model_lacks_are_left_out():
     some = ValidationExamples.of(np.log(np.full((3, 2), 0.5)), [(0,), (2,), (1,)], several=False)
     assert some.truth.tolist() == [[True, False], [False, True]]
+
+
+def test_a_bundle_of_very_many_labels_is_measured_without_the_table_of_all_probabilities():
+    count, classes = 3000, 5000  # 120 MB of float64
+    labels = [(row % classes,) for row in range(count)]
+
+    def log_probabilities(rows):
+        found = np.full((len(rows), classes), -12.0, np.float32)
+        found[np.arange(len(rows)), rows] = np.log(0.75)
+        return found
+
+    config = SimpleNamespace(classes=SimpleNamespace(threshold=None, calibration=None))
+    model = SimpleNamespace(config=config, labels=range(classes))
+    tracemalloc.start()
+    try:
+        found = BundlePredictions.of(model, range(count), labels, log_probabilities)
+        assert tracemalloc.get_traced_memory()[1] < 90e6
+    finally:
+        tracemalloc.stop()
+    assert found.ranked.best.tolist() == list(range(count))
+    assert found.ranked.classes.shape == (count, 20)
+    assert found.metrics()["log-loss"] == pytest.approx(-np.log(0.75))
+
+
+def test_so_many_labels_are_fitted_on_fewer_examples():
+    assert fitting_sample(range(1000), 150) == list(range(1000))
+    some = fitting_sample(range(10_000), 10_000)
+    assert len(some) == 838
+    assert some == sorted(set(some))

@@ -12,8 +12,9 @@ from training.tasks.classification_quality import (
     out_of_scope_auroc,
     scope_threshold,
 )
+from training.tasks.ranked_classes import RankedClasses
 
-THREE = np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]])
+THREE = RankedClasses.of(np.array([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]]))
 
 
 def test_one_class_each() -> None:
@@ -59,7 +60,7 @@ def test_the_best_class_is_always_predicted() -> None:
 
 def test_five_best_of_six() -> None:
     probabilities = np.array([[0.3, 0.25, 0.2, 0.15, 0.07, 0.03]] * 2)
-    assert measure_single(probabilities, [4, 5]).top_5 == 0.5
+    assert measure_single(RankedClasses.of(probabilities), [4, 5]).top_5 == 0.5
 
 
 @pytest.mark.parametrize(("confidence", "right", "error"), [(1.0, True, 0.0), (1.0, False, 1.0), (0.25, False, 0.25)])
@@ -73,32 +74,29 @@ def test_calibration_within_a_bin_is_that_of_its_mean() -> None:
 
 
 def test_detection_of_texts_of_no_class() -> None:
-    inside, outside = np.array([[0.9, 0.1], [0.6, 0.4]]), np.array([[0.7, 0.3], [0.5, 0.5]])
+    inside, outside = np.array([0.9, 0.6]), np.array([0.7, 0.5])
     assert out_of_scope_auroc(inside, outside) == 0.75  # three of four pairs are in the right order
 
 
 def test_a_class_of_no_class_is_left_out_of_the_detection() -> None:
     names = ["a", "b", "oos"]
-    inside = np.array([[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]])
-    outside = np.array([[0.2, 0.1, 0.7]])
+    inside = RankedClasses.of(np.array([[0.8, 0.1, 0.1], [0.1, 0.3, 0.6]]))
+    outside = RankedClasses.of(np.array([[0.2, 0.1, 0.7]]))
     found = measured(inside, [(0,), (2,)], outside, names, several=False, threshold=None)
     assert found["accuracy"] == 1
     assert found["out-of-scope AUROC"] == 1
-    assert "out-of-scope AUROC" not in measured(
-        inside, [(0,), (1,)], np.empty((0, 3)), names, several=False, threshold=None
-    )
+    assert "out-of-scope AUROC" not in measured(inside, [(0,), (1,)], None, names, several=False, threshold=None)
 
 
 def test_the_threshold_of_scope_separates_well() -> None:
-    inside = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.3], [0.7, 0.1]])
-    outside = np.array([[0.3, 0.2], [0.5, 0.2], [0.1, 0.1], [0.75, 0.0]])
+    inside, outside = np.array([0.9, 0.8, 0.6, 0.7]), np.array([0.3, 0.5, 0.1, 0.75])
     found = scope_threshold(inside, outside)
     assert found == ScopeThreshold(threshold=0.55, detected=0.75, rejected=0.0)
     assert scope_threshold(inside, outside, 0.65) == ScopeThreshold(threshold=0.65, detected=0.75, rejected=0.25)
 
 
 def test_of_thresholds_that_separate_about_as_well_the_least_is_taken() -> None:
-    inside = np.repeat([[0.95], [0.85], [0.99]], [6, 2, 192], axis=0)
-    outside = np.repeat([[0.2], [0.9], [0.97]], [90, 6, 4], axis=0)
+    inside = np.repeat([0.95, 0.85, 0.99], [6, 2, 192])
+    outside = np.repeat([0.2, 0.9, 0.97], [90, 6, 4])
     # The largest difference is 1.0 - 0.04 at 0.98, its standard error 0.014; 0.96 - 0.01 at 0.925 is within it.
     assert scope_threshold(inside, outside) == ScopeThreshold(threshold=0.925, detected=0.96, rejected=0.01)

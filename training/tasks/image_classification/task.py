@@ -23,8 +23,8 @@ from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run.paths import RunPaths
 from training.tasks.baselines import Labels
-from training.tasks.calibrated_classes import BundleProbabilities
-from training.tasks.class_calibration import ValidationExamples
+from training.tasks.calibrated_classes import BundlePredictions
+from training.tasks.class_calibration import ValidationExamples, fitting_sample
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import measure
 from training.tasks.image_classification.own_recipe import plan_image_classifier
@@ -150,8 +150,9 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         images, labels = read_images(recipe.data, "dev", data_dir, model.labels, recipe.export.max_pixels)
         if not len(labels):
             return None
-        table = model.log_probabilities([_png(image) for image in images])
-        return ValidationExamples.of(table, [(label,) for label in labels.tolist()], several=False)
+        rows = fitting_sample(range(len(labels)), len(model.labels))
+        table = model.log_probabilities([_png(images[row]) for row in rows])
+        return ValidationExamples.of(table, [(int(labels[row]),) for row in rows], several=False)
 
     @classmethod
     def measure_bundle(
@@ -159,10 +160,11 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
     ) -> dict[str, float]:
         """Return the metrics of a loaded bundle, by the same code that serves it."""
         images, labels = read_images(recipe.data, split, data_dir, model.labels, recipe.export.max_pixels)
-        table = model.log_probabilities([_png(image) for image in images])
         given = [(label,) for label in labels.tolist()]
-        classes = BundleProbabilities(model.config.classes, table, len(model.labels))
-        return measure(classes.listed, given, several=False, threshold=None).named() | classes.metrics(given)
+        found = BundlePredictions.of(
+            model, images, given, lambda some: model.log_probabilities([_png(image) for image in some])
+        )
+        return measure(found.ranked, given, several=False, threshold=None).named() | found.metrics()
 
 
 def _encoder(network: ImageEncoderSettings) -> ImageEncoder:

@@ -24,19 +24,19 @@ from training.networks.text_encoder import EncoderConfig, TextEncoder
 from training.recipe.own.document import Planned, Wishes
 from training.recipe.own.sections import only_file
 from training.run.paths import RunPaths
-from training.tasks.baselines import Labels, linear_classifier, micro_f1
-from training.tasks.calibrated_classes import BundleProbabilities
-from training.tasks.class_calibration import ValidationExamples
+from training.tasks.baselines import Labels, micro_f1, text_classifier
+from training.tasks.calibrated_classes import BundlePredictions, bundle_classes
+from training.tasks.class_calibration import ValidationExamples, fitting_sample
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import (
     OUT_OF_SCOPE,
     examples_of,
     measured,
-    probability_table,
     scope_threshold,
 )
 from training.tasks.encoders import chosen_encoder, encoder_files, load_pretrained, read_encoder
 from training.tasks.examples import Examples
+from training.tasks.ranked_classes import RankedClasses
 from training.tasks.registry import register
 from training.tasks.task import RunFiles
 from training.tasks.text_classification.own_recipe import plan_classifier
@@ -50,7 +50,7 @@ from training.tasks.text_classification.reading import (
 )
 from training.tasks.text_classification.settings import ClassificationRecipe
 
-__all__ = ["Classes", "TextClassificationTask", "bundle_probabilities"]
+__all__ = ["Classes", "TextClassificationTask"]
 
 _PROBED_TOKENS = 400_000
 """Tokens of all splits up to which the vectors of a pretrained encoder are computed for a baseline."""
@@ -176,15 +176,15 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return RedrawnBatches(lambda epoch: self._labelled(texts.epoch(epoch), seed))
 
     def baselines(self) -> dict[str, Callable[[str], float]]:
-        """Return those of every classifier, and logistic regression on TF-IDF."""
+        """Return those of every classifier, and logistic regression on TF-IDF, or what stands for it."""
         texts = read_labelled(self.recipe.data, "train", self.data_dir)
-        predict = linear_classifier([each.text for each in texts], [each.labels for each in texts])
+        name, predict = text_classifier([each.text for each in texts], [each.labels for each in texts])
 
         def linear(split: str) -> float:
             given = read_labelled(self.recipe.data, split, self.data_dir)
             return micro_f1([each.labels for each in given], predict([each.text for each in given]))
 
-        return {"logistic regression on TF-IDF": linear, **super().baselines()}
+        return {name: linear, **super().baselines()}
 
     def classes_of(self, split: str) -> Labels:
         return [each.labels for each in read_labelled(self.recipe.data, split, self.data_dir)]
@@ -216,14 +216,14 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         return self.model(batch.tokens.to(self.device), batch.lengths.to(self.device))
 
     def metrics(
-        self, split: str, probabilities: NDArray[np.float64], labels: list[tuple[int, ...]], threshold: float | None
+        self, split: str, found: RankedClasses, labels: list[tuple[int, ...]], threshold: float | None
     ) -> dict[str, float]:
         """Return all metrics, that of out-of-scope detection among them if the corpus has such texts."""
         outside = out_of_scope_texts(self.recipe.data, split, self.data_dir)
         return measured(
-            self.listed(probabilities),
+            found,
             labels,
-            self.listed(self.predictions(self.batched(outside))[0]) if outside else np.empty((0, 0)),
+            self.predictions(self.batched(outside))[0] if outside else None,
             self.labels[:-1] if self.unlisted else self.labels,
             several=self.several,
             threshold=threshold,
@@ -236,12 +236,10 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         """Return the metrics of a loaded bundle, by the same code that serves it."""
         texts = read_labelled(recipe.data, split, data_dir)
         labels = label_ids(texts, model.labels, unseen=recipe.data.limited)
-        outside = bundle_probabilities(model, out_of_scope_texts(recipe.data, split, data_dir))
-        table = model.log_probabilities([each.text for each in texts])
-        classes = BundleProbabilities(model.config.classes, table, len(model.labels))
-        inside = classes.listed
+        outside = bundle_classes(model, out_of_scope_texts(recipe.data, split, data_dir), model.log_probabilities)
+        predictions = BundlePredictions.of(model, [each.text for each in texts], labels, model.log_probabilities)
         found = measured(
-            inside,
+            predictions.ranked,
             labels,
             outside,
             model.labels,
@@ -249,11 +247,11 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
             threshold=model.config.classes.threshold,
         )
         rule = model.config.classes.out_of_scope
-        if rule is not None and len(outside):
-            known = [max(classes) < len(model.labels) for classes in labels]
-            point = scope_threshold(inside[known], outside, rule.threshold)
+        if rule is not None and outside is not None:
+            known = np.array([max(classes) < len(model.labels) for classes in labels])
+            point = scope_threshold(predictions.ranked.confidences[known], outside.confidences, rule.threshold)
             found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
-        return found | classes.metrics(labels)
+        return found | predictions.metrics()
 
     @classmethod
     def calibration_examples(
@@ -263,6 +261,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         labelled = [each for each in read_labelled(data, "dev", data_dir) if set(each.labels) <= known]
         if not labelled:
             return None
+        labelled = fitting_sample(labelled, len(model.labels))
         table = model.log_probabilities([each.text for each in labelled])
         return ValidationExamples.of(table, label_ids(labelled, model.labels), several=data.multi_label)
 
@@ -271,7 +270,7 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         cls, model: Classifier, recipe: ClassificationRecipe, data_dir: Path
     ) -> NDArray[np.float64] | None:
         texts = [] if recipe.data.multi_label else out_of_scope_texts(recipe.data, "dev", data_dir)
-        return model.log_probabilities(texts) if texts else None
+        return model.log_probabilities(fitting_sample(texts, len(model.labels))) if texts else None
 
     @classmethod
     def bundle_examples(
@@ -281,12 +280,8 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         if recipe.data.out_of_scope:
             return None  # records of no class have no share in accuracy
         texts = read_labelled(recipe.data, split, data_dir)
-        found = bundle_probabilities(model, [each.text for each in texts])
+        found = bundle_classes(model, [each.text for each in texts], model.log_probabilities)
+        if found is None:
+            return None
         labels = label_ids(texts, model.labels, unseen=True)
         return examples_of(found, labels, threshold=model.config.classes.threshold)
-
-
-def bundle_probabilities(model: Classifier, texts: Sequence[str]) -> NDArray[np.float64]:
-    """Return the probabilities `[N, C]` of a loaded bundle, by the same code that serves it."""
-    results = model.classify(texts, len(model.labels), truncate=True)
-    return probability_table(model.labels, [result.labels for result in results])

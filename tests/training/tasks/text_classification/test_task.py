@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save_file
 
 from tests.fixtures.classification import ERRANDS_RECIPE, WORDS, train_classifier
@@ -17,6 +18,7 @@ from training.data.text_batching import TextBatch, TextBatches
 from training.recipe.loading import parse_recipe
 from training.run.directory import RunDirectory
 from training.run.session import open_task, start_run
+from training.tasks.ranked_classes import RankedClasses
 from training.tasks.text_classification import TextClassificationTask
 from training.tasks.text_classification.settings import ClassificationRecipe
 
@@ -66,9 +68,16 @@ def test_a_sparse_classifier_learns(errands_task: TextClassificationTask) -> Non
     assert examples.value == pytest.approx(found["accuracy"])
 
 
+def all_probabilities(found: RankedClasses) -> NDArray[np.float64]:
+    """Return `[N, C]` of so few classes that all are kept."""
+    table = np.zeros((len(found), found.count))
+    np.put_along_axis(table, found.classes, found.probabilities, 1)
+    return table
+
+
 def test_probabilities_are_the_layers_in_the_order_of_the_split(errands_task: TextClassificationTask) -> None:
     batches = errands_task.batches("test")
-    found, _ = errands_task.predictions(batches)
+    found = all_probabilities(errands_task.predictions(batches)[0])
     np.testing.assert_allclose(found.sum(1), 1, rtol=1e-6)
     assert set((found > 0).sum(1).tolist()) == {4}  # sparse_k
     one = next(batches.epoch(0))
@@ -82,7 +91,7 @@ def test_entmax_learns_too_and_has_its_own_distribution(
 ) -> None:
     recipe = _recipe(output_layer={"sparse_k": None, "alpha": 1.5})
     task = train_classifier(recipe, tiny_data_dir, RunDirectory(tmp_path / "run"))
-    probabilities = task.predictions(task.batches("test"))[0]
+    probabilities = all_probabilities(task.predictions(task.batches("test"))[0])
     np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
     assert (probabilities == 0).any()
     assert task.measure("test").metrics["accuracy"] > 0.95
@@ -129,17 +138,16 @@ def test_texts_of_no_class_as_a_class(tiny_data_dir: Path, tmp_path: Path, monke
     assert trained[len(WORDS)] == 30
     assert len(task.predictions(task.batches("dev"))[1]) == 60
     # The largest probabilities of a class: 0.6 exceeds those of all 20 texts of no class, 0.3 those of half of them.
-    inside, outside = np.zeros((2, 9)), np.zeros((20, 9))
-    inside[:, 0], inside[:, -1] = (0.6, 0.3), (0.4, 0.7)
-    outside[:, 1], outside[:, -1] = (0.4, 0.2) * 10, (0.6, 0.8) * 10
+    inside, outside = np.zeros((2, 8)), np.zeros((20, 8))
+    inside[:, 0], outside[:, 1] = (0.6, 0.3), (0.4, 0.2) * 10
     texts: list[int] = []
 
     def predictions(batches: TextBatches) -> tuple[Any, Any]:
         texts.extend(index for batch in batches.epoch(0) for index in batch.indices.tolist())
-        return outside, [()] * len(outside)
+        return RankedClasses.of(outside), [()] * len(outside)
 
     monkeypatch.setattr(task, "predictions", predictions)
-    assert task.metrics("test", inside, [(0,), (1,)], None)["out-of-scope AUROC"] == 0.75
+    assert task.metrics("test", RankedClasses.of(inside), [(0,), (1,)], None)["out-of-scope AUROC"] == 0.75
     assert len(texts) == 20
 
 
