@@ -73,7 +73,8 @@ def _tables(model: Any, split: str, data_dir: Path) -> tuple[Probabilities, Prob
 def _probabilities(model: Any, texts: Sequence[str]) -> Probabilities:
     """Return the probabilities `[N, C]` of the listed classes as the bundle gives them."""
     table, calibration = model.log_probabilities(texts).astype(np.float64), model.config.classes.calibration
-    return np.exp(table if calibration is None else calibration.table(table))[:, : len(model.labels)]
+    found: Probabilities = np.exp(table if calibration is None else calibration.table(table))
+    return found[:, : len(model.labels)]
 
 
 def _area(inside: Probabilities, outside: Probabilities) -> float:

@@ -162,7 +162,7 @@ class ImageClassificationTask(ClassificationTask[ImageBatch]):
         images, labels = read_images(recipe.data, split, data_dir, model.labels, recipe.export.max_pixels)
         given = [(label,) for label in labels.tolist()]
         found = BundlePredictions.of(
-            model, images, given, lambda some: model.log_probabilities([_png(image) for image in some])
+            model, list(images), given, lambda some: model.log_probabilities([_png(image) for image in some])
         )
         return measure(found.ranked, given, several=False, threshold=None).named() | found.metrics()
 
