@@ -68,7 +68,8 @@ class TranslateParams(SearchParams):
         Field(
             max_length=len(KINDS),
             description="Kinds of parts that are protected without an expression; all but `measure` by default, none "
-            "with an empty list. `measure` are numbers with units, `number` are numbers with separators.",
+            "with an empty list. `measure` are numbers with units or percent signs, `number` are numbers with "
+            "separators, with their unit.",
         ),
     ] = None
     numbers: Annotated[

@@ -40,7 +40,7 @@ Kind = Literal[
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_KINDS: tuple[Kind, ...] = tuple(each for each in KINDS if each != "measure")
-"""The kinds that are found unless a request says which. Of numbers with units, the number is one of them."""
+"""The kinds that are found unless a request says which. A number with separators is one of them, with its unit."""
 MAX_PATTERNS = 16
 MAX_PATTERN_LENGTH = 200
 """Characters of a regular expression."""
@@ -62,7 +62,9 @@ _FILE_ENDINGS = (
 )
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
 """Elements of HTML without content."""
-_UNITS = "kg|mg|g|t|km/h|km|cm|mm|m|ml|cl|l|kWh|kW|W|V|A|GHz|MHz|Hz|KB|MB|GB|TB|°C|°F|°|%|‰|€|EUR|USD|\\$|£"
+_UNITS = "kg|mg|g|t|km/h|km|cm|mm|m|ml|cl|l|kWh|kW|W|V|A|GHz|MHz|Hz|KB|MB|GB|TB|°C|°F|€|EUR|USD|\\$|£"
+_SHARES = "°|%|‰"
+"""Signs that are read with the number: what a share is of follows from them."""
 _PATTERNS: dict[Kind, str] = {
     "url": rf"(?:https?|ftps?|file|ssh|git)://{_ADDRESS}|(?<!\w)(?:mailto|tel):{_ADDRESS}|(?<![\w.])www\.{_ADDRESS}",
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
@@ -87,8 +89,8 @@ _PATTERNS: dict[Kind, str] = {
         r"|(?<![\w.-])(?:[A-Z]{2,8}\d{2,16}|[A-Z]\d{3,16})[A-Z\d]{0,16}(?![\w-])"
         r"|(?<!\w)[A-Za-z]\w{0,63}_\w{1,63}(?!\w)"
     ),
-    "measure": rf"(?<![\w.,])[-+−]?\d[\d.,'’]{{0,20}}(?<=\d)[\u00a0\u202f ]?(?:{_UNITS})(?!\w)",
-    "number": NUMBER,
+    "measure": rf"(?<![\w.,])[-+−]?\d[\d.,'’]{{0,20}}(?<=\d)[\u00a0\u202f ]?(?:{_UNITS}|{_SHARES})(?!\w)",
+    "number": rf"{NUMBER}(?:[\u00a0\u202f ]?(?:{_UNITS})(?!\w))?",
 }
 _NUMBERS: tuple[Kind, ...] = ("measure", "number")
 """Kinds that languages write in ways of their own."""
