@@ -22,7 +22,7 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 	--constraints constraints.txt --python-version 3.11 --python-platform linux --excludes docker/not-installed.txt
 
 # Optional packages that the images have.
-IMAGE_EXTRAS := --extra documents --extra otel --extra signing
+IMAGE_EXTRAS := --extra documents --extra otel
 
 # Wheels of everything locked for arm64 as well, with the C library of the base image.
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
