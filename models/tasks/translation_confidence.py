@@ -52,8 +52,8 @@ class Signal(Contract):
 class Confidence(Contract):
     """The probability that a sentence's translation is acceptable, and how well it holds.
 
-    Its measures are of sentences that it was not fitted on (cross-validation), domains counted equally: those of the
-    threshold of the domains alone, the others of changed sentences and noise too.
+    Its measures are of sentences that it was not fitted on (cross-validation): those of the threshold of the validation
+    split alone, the others of changed sentences and noise too.
     """
 
     signals: dict[SignalName, Signal]
@@ -74,8 +74,6 @@ class Confidence(Contract):
     """Mean distance between confidence and frequency in ten bins of confidence (ECE)."""
     sentences: PositiveInt
     """Sentences that it was fitted on."""
-    domains: dict[str, PositiveInt] = Field(default_factory=dict)
-    """Sentences of each domain that it was fitted on, all of which count equally; the others are changed or noise."""
 
     @model_validator(mode="after")
     def _has_every_signal(self) -> "Confidence":

@@ -1,9 +1,7 @@
-"""`softserve-train calibrate`: fit the probabilities of a classifier, or the confidence of a translation model, that is
-a bundle; graphs and weights stay."""
+"""`softserve-train calibrate`: fit the probabilities of a classifier that is a bundle; graphs and weights stay."""
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,9 +11,7 @@ from models.bundle.manifest import MANIFEST, Manifest
 from models.reading import load_manifest, sha256_of
 from models.store import load_bundle
 from models.tasks.labels import ClassesConfig
-from models.tasks.translation import Translator
 from training.bundling.model_card import with_calibration
-from training.cli.calibrating_translators import changed_paragraph, confidence_of
 from training.importing.samples import read_samples
 from training.output import console
 from training.recipe.loading import parse_recipe
@@ -38,59 +34,45 @@ def calibrate(
     texts: Path | None = None,
     reject_rate: float | None = None,
     pass_rate: float | None = None,
-    corpora: tuple[str, ...] = (),
 ) -> int:
-    """Fits calibrated probabilities and prediction sets of a classifier, or the confidence of a translation model.
+    """Fits calibrated probabilities and prediction sets of a classifier, in its bundle; weights and graphs stay.
 
-    The bundle is changed in place; weights and graphs stay. Of a classifier it also sets the threshold below which an
-    input is out of scope: by default the one that tells examples of a class from examples of none best, where there are
-    such.
+    It also sets the threshold below which an input is out of scope: by default the one that tells examples of a class
+    from examples of none best, where there are such.
 
     Args:
         bundle: A bundle directory.
         data_dir: Directory that holds the corpora, for the validation and test splits of the bundle's recipe.
         texts: File of lines label<TAB>text, .tsv, in place of the validation split: texts that the model was not
-            trained on. Several labels are separated by commas. Of a translation model lines text<TAB>translation.
+            trained on. Several labels are separated by commas.
         reject_rate: Fraction of the texts in scope that may be refused as out of scope, such as 0.02.
         pass_rate: Fraction of the texts out of scope that may pass, in place of it.
-        corpora: Further corpora whose validation splits the confidence of a translation model is fitted on, in place of
-            those of the recipe.
     """
     if reject_rate is not None and pass_rate is not None:
         raise ValueError("give either --reject-rate or --pass-rate")
     rates = None if reject_rate is None and pass_rate is None else ScopeRates(reject_rate, pass_rate)
-    manifest = calibrate_bundle(bundle.resolve(), data_dir, texts, rates, corpora)
+    manifest = calibrate_bundle(bundle.resolve(), data_dir, texts, rates)
     for name, value in manifest.config.description().items():
         console.print(f"{name}: {value}", highlight=False)
     return 0
 
 
 def calibrate_bundle(
-    bundle: Path,
-    data_dir: Path,
-    texts: Path | None = None,
-    rates: ScopeRates | None = None,
-    corpora: Sequence[str] = (),
+    bundle: Path, data_dir: Path, texts: Path | None = None, rates: ScopeRates | None = None
 ) -> Manifest:
-    """Fit calibration, prediction sets and thresholds, or a confidence, measure them, and return the changed manifest.
+    """Fit calibration, prediction sets and thresholds, measure them, and return the changed manifest.
 
-    `rates` is what the rule for inputs of no class is chosen by; `corpora` are those of `confidence_of`.
+    `rates` is what the rule for inputs of no class is chosen by.
 
     Raises `ValueError` for bundles of other tasks, imported ones without `texts`, too few examples, and rates that no
     threshold has, and `BundleError` for an invalid bundle; the bundle is as it was then.
     """
+    from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
+
     manifest: Any = load_manifest(bundle)
     model = load_bundle(bundle)
-    content = manifest.model_dump(mode="json")
-    if isinstance(model, Translator):
-        if rates is not None:
-            raise ValueError("rates are for classifiers")
-        content["config"]["confidence"] = confidence_of(model, data_dir, texts, corpora).model_dump()
-        return _placed(bundle, content, lambda directory: None, changed_paragraph)
-    if corpora:
-        raise ValueError("corpora are for translation models")
     if not isinstance(manifest.config, ClassesConfig):
-        raise ValueError(f"{bundle} is no classifier or translation model")
+        raise ValueError(f"{bundle} is no classifier")
     if texts is None:
         examples, outside = _of_recipe(model, data_dir)
     else:
@@ -98,34 +80,18 @@ def calibrate_bundle(
     found = CalibratedClasses.of(examples, len(model.labels))
     if found.fitted.calibration is None and found.sets is None and rates is None:
         raise ValueError(f"nothing is gained by a calibration on {len(examples)} examples")
+    content = manifest.model_dump(mode="json")
     content["config"]["classes"] = found.section(manifest.config.classes, outside, rates)
-
-    def measured(directory: Path) -> None:
-        content["quality"] = _measured(directory, data_dir) if texts is None else _held_out(content, found, texts.name)
-
-    return _placed(bundle, content, measured, lambda card, changed: _changed_card(card, manifest, changed), found.files)
-
-
-def _placed(
-    bundle: Path,
-    content: dict[str, Any],
-    measure: Callable[[Path], None],
-    changed_card: Callable[[str, Manifest], str],
-    files: Mapping[str, bytes] | None = None,
-) -> Manifest:
-    """Put a bundle with another manifest, model card and further files in place of one; `measure` changes content."""
-    from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
-
     with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".calibrate-") as temporary:
         directory = Path(temporary) / bundle.parent.name / bundle.name
         shutil.copytree(bundle, directory, ignore=shutil.ignore_patterns(SCORES, DIAGRAM))
-        for name, data in (files or {}).items():
+        for name, data in found.files.items():
             (directory / name).write_bytes(data)
         _save(directory, content)
-        measure(directory)
+        content["quality"] = _measured(directory, data_dir) if texts is None else _held_out(content, found, texts.name)
         card, changed = directory / "MODEL_CARD.md", _save(directory, content)
         if card.is_file():
-            card.write_text(changed_card(card.read_text(encoding="utf-8"), changed), encoding="utf-8")
+            card.write_text(_changed_card(card.read_text(encoding="utf-8"), manifest, changed), encoding="utf-8")
         changed = _save(directory, content)
         place(directory, bundle)
     return changed

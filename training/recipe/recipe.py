@@ -95,9 +95,6 @@ class ExportSettings(Settings):
     """`int8` stores and multiplies matrices as int8; its loss in quality is measured, and so it is with `none`."""
     also_test_on: list[str] = Field(default_factory=list)
     """Other corpora of the registry, with the same columns, whose test splits the bundle is measured on too."""
-    confidence_on: list[str] = Field(default_factory=list)
-    """Other corpora of the registry, with the same columns, whose validation splits the confidence in translations is
-    fitted on too; each corpus counts equally."""
     torchscript: bool = False
     """Whether a TorchScript file is written in addition to the ONNX graphs."""
 

@@ -115,9 +115,7 @@ class TrainedModel(BundleSource[Int8Comparison]):
         self._special = task.exporter(task)
         if self.recipe.export.quantization != "none" and self._special.quantization is None:
             raise ExportError(f"export.quantization: models of {self.task} are exported in float32")
-        if self.recipe.export.confidence_on and self.task != "translation":
-            raise ExportError("export.confidence_on: the confidence is that of translation models")
-        for corpus in (*self.recipe.export.also_test_on, *self.recipe.export.confidence_on):
+        for corpus in self.recipe.export.also_test_on:
             self.recipe.data.on_corpus(corpus)
         self.training = _training(run, task)
         self._splits = _splits(run, task, data)

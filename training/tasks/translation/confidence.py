@@ -1,12 +1,11 @@
-"""The confidence in translations, fitted on validation pairs of several domains and on noise.
+"""The confidence in translations, fitted on the validation split and on noise.
 
 Shapes: `N` texts, `F` signals.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import sacrebleu
@@ -32,8 +31,8 @@ _THRESHOLD = 0.5
 """Confidence below which a translation is more likely to be poor than not."""
 _FEWEST = 20
 """Poor translations, and others, that are needed to fit a confidence."""
-_MOST_PAIRS = 3000
-"""Pairs that are translated, of all domains together."""
+_MOST_PAIRS = 5000
+"""Pairs of the validation split that are translated."""
 _FOLDS = 5
 _BINS = 10
 _VOWELS = "aeiouyäöü"
@@ -109,83 +108,51 @@ def rated_translations(
     return Rated(table, table[:, SIGNALS.index("mean_log_probability")], np.array(confidences), np.array(poor, bool))
 
 
-def fitted_confidence(model: Translator, domains: Mapping[str, Pairs], seed: int = 1) -> Confidence | None:
-    """Return the confidence in a bundle's translations, by those of each domain's pairs and of `noisy_pairs`.
+def fitted_confidence(model: Translator, pairs: Pairs, seed: int = 1) -> Confidence | None:
+    """Return the confidence in a bundle's translations, by those of these pairs and of `noisy_pairs`.
 
-    All domains count equally, whatever their sizes; changed pairs and noise are a fixed fraction in addition. None
-    where fewer than 20 translations are poor, or fewer than 20 are not.
+    None where fewer than 20 of them are poor, or fewer than 20 are not.
     """
-    chosen = _drawn(domains, seed)
-    plain = [rated_translations(model, pairs) for pairs in chosen.values()]
-    noise = rated_translations(model, noisy_pairs([pair for pairs in chosen.values() for pair in pairs], seed))
-    poor = np.concatenate([*(each.poor for each in plain), noise.poor])
+    chosen = list(pairs) if len(pairs) <= _MOST_PAIRS else random.Random(seed).sample(pairs, _MOST_PAIRS)
+    plain, noise = rated_translations(model, chosen), rated_translations(model, noisy_pairs(chosen, seed))
+    poor = np.concatenate([plain.poor, noise.poor])
     if min(poor.sum(), (~poor).sum()) < _FEWEST:
         return None
-    signals, good = np.concatenate([*(each.signals for each in plain), noise.signals]), ~poor
-    sizes = [len(each.poor) for each in plain]
-    count = sum(sizes)
-    weights = np.concatenate(
-        [*(np.full(size, count / len(plain) / max(1, size)) for size in sizes), np.ones_like(noise.poor)]
-    )
-    model_of, held_out = _regression(signals, good, weights, seed)
-    low = held_out[:count] < _THRESHOLD
-    below, all_poor, found = (float(weights[:count][rows].sum()) for rows in (low, poor[:count], low & poor[:count]))
-    from sklearn.metrics import roc_auc_score
-
-    return Confidence(
-        **model_of,
-        poor_chrf=POOR_CHRF,
-        threshold=_THRESHOLD,
-        precision=round(found / below, 4) if below else 0.0,
-        recall=round(found / all_poor, 4) if all_poor else 0.0,
-        auroc=round(float(roc_auc_score(good, held_out, sample_weight=weights)), 4),
-        calibration_error=round(expected_calibration_error(held_out, good, weights), 4),
-        sentences=len(good),
-        domains=dict(zip(chosen, sizes, strict=True)),
-    )
-
-
-def _drawn(domains: Mapping[str, Pairs], seed: int) -> dict[str, Pairs]:
-    """Return the pairs of each domain that are translated, as many of each where all have so many."""
-    most, generator = _MOST_PAIRS // max(1, len(domains)), random.Random(seed)
-    return {
-        name: list(pairs) if len(pairs) <= most else generator.sample(pairs, most)
-        for name, pairs in domains.items()
-        if pairs
-    }
-
-
-def _regression(
-    signals: NDArray[np.float64], good: NDArray[np.bool_], weights: NDArray[np.float64], seed: int
-) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Return the fields of the logistic regression on signals `[N, F]`, and probabilities of rows held out, `[N]`."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import StratifiedKFold
+    from sklearn.metrics import roc_auc_score
+    from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    mean = np.average(signals, axis=0, weights=weights)
-    deviation = np.sqrt(np.average((signals - mean) ** 2, axis=0, weights=weights))
+    signals, good = np.concatenate([plain.signals, noise.signals]), ~poor
+    mean, deviation = signals.mean(axis=0), signals.std(axis=0)
     deviation = np.where(deviation > 1e-6, deviation, 1.0)
     table = np.clip((signals - mean) / deviation, -FARTHEST, FARTHEST)
-    regression, held_out = LogisticRegression(max_iter=1000), np.zeros(len(good))
-    for rows, others in StratifiedKFold(_FOLDS, shuffle=True, random_state=seed).split(table, good):
-        regression.fit(table[rows], good[rows], sample_weight=weights[rows])
-        held_out[others] = regression.predict_proba(table[others])[:, 1]
-    regression.fit(table, good, sample_weight=weights)
-    found = {
-        name: Signal(mean=round(float(a), 6), deviation=round(float(b), 6), weight=round(float(c), 6))
-        for name, a, b, c in zip(SIGNALS, mean, deviation, regression.coef_[0], strict=True)
-    }
-    return {"signals": found, "intercept": round(float(regression.intercept_[0]), 6)}, held_out
+    regression = LogisticRegression(max_iter=1000)
+    folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
+    held_out = cross_val_predict(regression, table, good, cv=folds, method="predict_proba")[:, 1]
+    regression.fit(table, good)
+    low = held_out[: len(plain.poor)] < _THRESHOLD
+    found = int((low & plain.poor).sum())
+    return Confidence(
+        signals={
+            name: Signal(mean=round(float(a), 6), deviation=round(float(b), 6), weight=round(float(c), 6))
+            for name, a, b, c in zip(SIGNALS, mean, deviation, regression.coef_[0], strict=True)
+        },
+        intercept=round(float(regression.intercept_[0]), 6),
+        poor_chrf=POOR_CHRF,
+        threshold=_THRESHOLD,
+        precision=round(found / max(1, int(low.sum())), 4),
+        recall=round(found / max(1, int(plain.poor.sum())), 4),
+        auroc=round(float(roc_auc_score(good, held_out)), 4),
+        calibration_error=round(expected_calibration_error(held_out, good), 4),
+        sentences=len(good),
+    )
 
 
-def expected_calibration_error(
-    confidences: NDArray[np.float64], right: NDArray[np.bool_], weights: NDArray[np.float64] | None = None
-) -> float:
+def expected_calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     """Return the mean distance of confidence and frequency over ten bins of equal width (Guo et al. 2017, eq. 3).
 
-    `confidences` `[N]` in [0, 1], `right` `[N]`, `weights` `[N]` of the examples, 1 each by default.
+    `confidences` `[N]` in [0, 1], `right` `[N]`.
     """
-    counts = np.ones(len(confidences)) if weights is None else weights
     bins = np.minimum((confidences * _BINS).astype(int), _BINS - 1)
-    distances = np.bincount(bins, weights=counts * (confidences - right))
-    return float(np.abs(distances).sum() / counts.sum())
+    sums = [np.abs(confidences[bins == each].sum() - right[bins == each].sum()) for each in np.unique(bins)]
+    return float(sum(sums) / len(confidences))

@@ -10,19 +10,18 @@ from models.bundle.manifest import BundleManifest
 from models.decoding.beam_search import SearchOptions
 from models.decoding.sequence_to_sequence import SourceSequence
 from models.tasks.translation import TranslationConfig, Translator
-from models.tasks.translation_confidence import Confidence
 from training.bundling.model_card import Card
 from training.bundling.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.translation.confidence import fitted_confidence
 from training.tasks.translation.graphs import translation_graphs
-from training.tasks.translation.reading import split_pairs, validation_domains
+from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.task import TranslationTask
 
 if TYPE_CHECKING:
     from training.bundling.bundle import Draft
 
-__all__ = ["TranslationExport", "confidence_paragraph"]
+__all__ = ["TranslationExport"]
 
 
 class TranslationExport(SequenceExport):
@@ -54,8 +53,7 @@ class TranslationExport(SequenceExport):
         return [SourceSequence(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
 
     def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
-        recipe = self.task.recipe
-        found = fitted_confidence(model, validation_domains(recipe.data, data_dir, recipe.export.confidence_on))
+        found = fitted_confidence(model, split_pairs(self.task.recipe.data, "dev", data_dir))
         return {"confidence": None if found is None else found.model_dump()}
 
     def extend(self, draft: "Draft", data_dir: Path) -> None:
@@ -87,17 +85,15 @@ class TranslationExport(SequenceExport):
 
 
 def _confidence(config: TranslationConfig) -> str:
-    return "" if config.confidence is None else f"\n\n{confidence_paragraph(config.confidence)}"
-
-
-def confidence_paragraph(found: Confidence) -> str:
-    """Return the description of a confidence for the card."""
-    domains = ", ".join(f"{name} ({count:,})" for name, count in found.domains.items()) or "the validation split"
+    """Return the description of the confidence for the card."""
+    found = config.confidence
+    if found is None:
+        return ""
     return (
-        f"Answers have a `confidence`, the probability that chrF to a reference is at least {found.poor_chrf:g}. It"
-        f" was fitted on {found.sentences:,} sentences: {domains}, changed ones and noise. Of those held out"
+        f"\n\nAnswers have a `confidence`, the probability that chrF to a reference is at least {found.poor_chrf:g}. It"
+        f" was fitted on {found.sentences:,} sentences: the validation split, changed ones and noise. Of those held out"
         f" AUROC is {found.auroc:.3f} and the calibration error {found.calibration_error:.3f}. `low_confidence` is"
-        f" said below {found.threshold:g}: {100 * found.precision:.0f} % of these translations of validation pairs"
+        f" said below {found.threshold:g}: {100 * found.precision:.0f} % of these translations of the validation split"
         f" are poor, and {100 * found.recall:.0f} % of all poor ones are found."
     )
 

@@ -1,7 +1,7 @@
 """The sentence pairs that a translation model is trained and measured on."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from training.data.augmentation import augmented
@@ -10,7 +10,7 @@ from training.data.entities import Entities, TextPair
 from training.data.own_files import read_split
 from training.tasks.translation.settings import PairSettings
 
-__all__ = ["TrainingPairs", "split_pairs", "validation_domains"]
+__all__ = ["TrainingPairs", "split_pairs"]
 
 
 def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[TextPair]:
@@ -27,18 +27,6 @@ def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[TextPair
         for corpus, further in data.also.items():
             pairs += _corpus_pairs(data, corpus, split, data_dir)[: further.dev] if further.dev else []
     return pairs
-
-
-def validation_domains(data: PairSettings, data_dir: Path, corpora: Iterable[str] = ()) -> dict[str, list[TextPair]]:
-    """Return the validation pairs of each corpus by its name: of the data, of `also` with `dev`, and of more corpora.
-
-    Raises the errors of `split_pairs`.
-    """
-    own = data.model_copy(update={"also": {}})
-    found = {data.corpus or "own files": split_pairs(own, "dev", data_dir)}
-    for corpus in (*(name for name, further in data.also.items() if further.dev), *corpora):
-        found.setdefault(corpus, _corpus_pairs(data, corpus, "dev", data_dir))
-    return found
 
 
 class TrainingPairs:

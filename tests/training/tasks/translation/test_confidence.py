@@ -7,7 +7,6 @@ import pytest
 
 from models.store import load_bundle
 from models.tasks.translation import Translator
-from models.tasks.translation_confidence import SIGNALS
 from training.bundling.bundle import WrittenBundle
 from training.tasks.translation.confidence import (
     expected_calibration_error,
@@ -24,9 +23,6 @@ def test_the_calibration_error_is_that_of_bins_computed_by_hand() -> None:
     right = np.array([True, False, True, True, False, False])
     assert expected_calibration_error(confidences, right) == pytest.approx((2 * 0.45 + 4 * 0.05) / 6)
     assert expected_calibration_error(np.array([1.0, 0.0]), np.array([True, False])) == 0
-    weights = np.array([2.0, 0.0, 1.0, 1.0, 0.0, 1.0])
-    found = expected_calibration_error(confidences, right, weights)
-    assert found == pytest.approx((2 * 0.05 + abs(3 * 0.55 - 2)) / 5), "as if the first were there twice"
 
 
 def test_noise_has_itself_as_its_reference() -> None:
@@ -53,7 +49,7 @@ def test_a_bundle_is_rated_on_its_own_translations(
     assert not rated.poor[: len(pairs)].any(), "it has learnt all of them"
     assert rated.poor[len(pairs) :].all()
     assert np.array_equal(rated.signals[: len(pairs)], rated.signals[len(pairs) :])
-    assert fitted_confidence(model, {"wrong": wrong}) is None, "none is acceptable"
+    assert fitted_confidence(model, wrong) is None, "none is acceptable"
 
 
 def test_a_confidence_fits_the_frequencies(
@@ -64,7 +60,7 @@ def test_a_confidence_fits_the_frequencies(
     pairs = split_pairs(pairs_recipe.data, "dev", tiny_data_dir)
     # Of short texts all are acceptable, of long ones none.
     mixed = [(one[0], one[1]) if len(one[0]) < 25 else (one[0], "##") for one in pairs * 20]
-    found = fitted_confidence(model, {"mixed": mixed})
+    found = fitted_confidence(model, mixed)
     assert found is not None
     assert found.sentences > len(mixed)
     assert found.auroc > 0.8
@@ -76,20 +72,3 @@ def test_a_confidence_fits_the_frequencies(
     below = [found.probability(dict(zip(found.signals, row, strict=True))) for row in rated.signals[rated.poor]]
     above = [found.probability(dict(zip(found.signals, row, strict=True))) for row in rated.signals[~rated.poor]]
     assert np.mean(below) < np.mean(above)
-
-
-def test_domains_count_equally_whatever_their_sizes(
-    pairs_export: WrittenBundle, pairs_recipe: TranslationRecipe, tiny_data_dir: Path
-) -> None:
-    model = load_bundle(pairs_export.path)
-    assert isinstance(model, Translator)
-    pairs = split_pairs(pairs_recipe.data, "dev", tiny_data_dir)
-    good, poor = pairs * 12, [(source, "##") for source, _ in pairs] * 3
-    together = fitted_confidence(model, {"all": good + poor})
-    apart = fitted_confidence(model, {"good": good, "poor": poor, "empty": []})
-    assert together is not None
-    assert apart is not None
-    assert apart.domains == {"good": len(good), "poor": len(poor)}
-    (rated,) = rated_translations(model, pairs[:1]).signals
-    found = dict(zip(SIGNALS, rated, strict=True))
-    assert apart.probability(found) < together.probability(found), "poor ones are half of it instead of a fifth"
