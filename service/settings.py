@@ -177,8 +177,8 @@ class Settings(BaseSettings):
     """Code of the language to which a request is translated that names neither a target language nor a model."""
     database: str | None = None
     """Database of stored data: sqlite:///PATH, or postgresql://... Several processes can share it. It holds documents
-    that are translated in the background and their translations, glossaries, and the characters that each key has had
-    translated by DeepL's API. Without it the paths of documents and glossaries do not exist. Needs pip install
+    that are translated in the background and their translations, glossaries, the characters that each key has had
+    translated by DeepL's API, and those that keys have used of their daily budgets. Without it the paths of documents and glossaries do not exist. Needs pip install
     'softserve[documents]', and for PostgreSQL its driver: pip install 'psycopg[binary]'."""
     max_glossaries: Annotated[int, Field(ge=1)] = 100
     """Glossaries of one API key in the database; more are refused with 409. Without --api-keys those of all clients."""

@@ -66,7 +66,7 @@ def test_the_image_is_small(image, engine):
     size = int(inspected(image, "{{.Size}}")) / 1e6
     base = int(inspected(podman.ensure_base(engine), "{{.Size}}")) / 1e6
     print(f"\nimage {size:.0f} MB, {base:.0f} MB of it the base")
-    assert size < 500
+    assert size < 450
 
 
 def test_it_is_labelled(image):
