@@ -178,8 +178,9 @@ class Settings(BaseSettings):
     database: str | None = None
     """Database of stored data: sqlite:///PATH, or postgresql://... Several processes can share it. It holds documents
     that are translated in the background and their translations, glossaries, the characters that each key has had
-    translated by DeepL's API, and those that keys have used of their daily budgets. Without it the paths of documents and glossaries do not exist. Needs pip install
-    'softserve[documents]', and for PostgreSQL its driver: pip install 'psycopg[binary]'."""
+    translated by DeepL's API, and those that keys have used of their daily budgets. Without it the paths of documents
+    and glossaries do not exist. Needs pip install 'softserve[documents]', and for PostgreSQL its driver: pip install
+    'psycopg[binary]'."""
     max_glossaries: Annotated[int, Field(ge=1)] = 100
     """Glossaries of one API key in the database; more are refused with 409. Without --api-keys those of all clients."""
     max_glossary_entries: Annotated[int, Field(ge=1)] = 100_000
