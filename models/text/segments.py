@@ -58,6 +58,8 @@ _BULLET = (
 _START = re.compile(rf"\s*(?:(?:{_BULLET}|(?:{_STAMP})(?:\s*[-–—|:]\s+|\s+))\s*)*")
 _NUMBERED_START = re.compile(rf"\s*(?:[>|]\s?)*{_NUMBERED}")
 
+_LEADING = re.compile(r"[.,;:!?…)\]}»”]+\s+(?=\S)")
+"""Punctuation that ends what stands before a piece, such as a tag."""
 _OPENING = "<(["
 _CLOSING = re.compile(r"[\s.,:;!?…)\]}>'\"”“»«]*")
 """What may stand behind the last word of a sentence."""
@@ -299,7 +301,8 @@ def _core(sentence: str) -> tuple[int, int]:
         start, end = _edges(sentence, start, end)
     while spans and spans[0][0] == start and spans[0][1] <= end:
         start, end = _edges(sentence, spans.pop(0)[1], end)
-    return start, end
+    leading = _LEADING.match(sentence, start, end)
+    return (start if leading is None else leading.end()), end
 
 
 def _edges(sentence: str, start: int, end: int) -> tuple[int, int]:

@@ -35,6 +35,8 @@ def test_line_breaks_are_boundaries(line_break: str) -> None:
         ("[x] Milch", ["[x] ", ""], ["Milch"]),
         ("> > Guten Tag,\n> Anna", ["> > ", "\n> ", ""], ["Guten Tag,", "Anna"]),
         ("# Titel", ["# ", ""], ["Titel"]),
+        ("<b>Hier</b>, um zu sehen.", ["<b>", "</b>, ", ""], ["Hier", "um zu sehen."]),
+        ("... und dann", ["... ", ""], ["und dann"]),
         ("1\n00:00:01,000 --> 00:00:04,000\nHallo", ["1\n00:00:01,000 --> 00:00:04,000\n", ""], ["Hallo"]),
         (
             "WEBVTT\n\n00:01.000 --> 00:04.000 align:start\nJa",
