@@ -39,6 +39,7 @@ from models.tasks.translation_results import (
     TranslatedWord,
     Translation,
 )
+from models.text.capitals import is_in_capitals
 from models.text.config import check_tokenizer
 from models.text.glossary import Glossary, Term
 from models.text.language import LanguageDetector, chosen_language, load_identifier
@@ -50,7 +51,7 @@ from models.text.numbers import Convention, convention
 from models.text.protection import DEFAULT_PROTECTION, Protection, translated_part
 from models.text.segments import Segmenter, Segments, printable
 from models.text.sentence_pieces import SentencePieceTokenizer
-from models.text.stand_ins import Edit, StandIns, edited, moved_by
+from models.text.stand_ins import Edit, StandIns, moved_by
 from models.text.tokenization import SubwordTokenizer
 from models.text.words import Span, has_word, moved, positions_in, words_of
 
@@ -380,7 +381,7 @@ class TranslationQuery:
             options = replace(options, n_best=self.beam_size)
         if sentence.constraints is not None:
             options = replace(options, constraints=sentence.constraints)
-        if sentence.stand_ins is not None and self.attends and not options.attention:
+        if sentence.stand_ins is not None and sentence.stand_ins.edits and self.attends and not options.attention:
             return replace(options, attention=True)
         return options
 
@@ -766,9 +767,13 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         if protected is not None:
             segments = segmenter.narrowed(segments, lambda core: translated_part(core, protected))
         targets = None if protected is None else protected.target_parts(conventions)
-        stand_ins = (
-            None if protected is None else [StandIns.of(core, protected.parts, targets) for core in segments.cores]
-        )
+        stand_ins = None
+        capitals = is_in_capitals(" ".join(segments.cores))
+        if capitals or protected is not None or any(map(is_in_capitals, segments.cores)):
+            parts = {} if protected is None else protected.parts
+            stand_ins = [
+                StandIns.of(core, parts, targets, capitals=capitals or is_in_capitals(core)) for core in segments.cores
+            ]
         read = segments.cores if stand_ins is None else [each.text for each in stand_ins]
         tokens: list[list[int]] = []
         left_out = 0
@@ -779,7 +784,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 left_out += beyond or 0
         segments = segments.without({index for index, ids in enumerate(tokens) if not ids})
         protected_parts = (
-            [None] * len(read) if stand_ins is None else [each if each.edits else None for each in stand_ins]
+            [None] * len(read)
+            if stand_ins is None
+            else [each if each.edits or each.capitals else None for each in stand_ins]
         )
         sentences = [
             Sentence(
@@ -1035,9 +1042,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         return found
 
     def _restored(self, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> str:
-        """Return a translation of a sentence with its parts in place of stand-ins."""
+        """Return a translation of a sentence with its parts, in capitals where the sentence is in capitals."""
         text, _ = chosen
-        return text if sentence.stand_ins is None else edited(text, self._target_edits(sentence, chosen))
+        stand_ins = sentence.stand_ins
+        return text if stand_ins is None else stand_ins.restored(text, self._target_edits(sentence, chosen))
 
     def _target_edits(self, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> tuple[Edit, ...]:
         """Return the edits that put the parts of a sentence into its translation."""

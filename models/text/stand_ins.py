@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from models.text.capitals import in_capitals, sentence_case
 from models.text.words import Span, words_of
 
 __all__ = ["Edit", "StandIns", "edited", "moved_by"]
@@ -39,12 +40,22 @@ class StandIns:
     """The parts, in the order of the sentence, at the spans of their stand-ins."""
     targets: tuple[str, ...]
     """What the translation has for each part."""
+    capitals: bool = False
+    """Whether the sentence is in capitals: it is read in lower case, and its translation written in capitals."""
 
     @classmethod
-    def of(cls, marked: str, parts: Mapping[str, str], targets: Mapping[str, str] | None = None) -> "StandIns":
+    def of(
+        cls,
+        marked: str,
+        parts: Mapping[str, str],
+        targets: Mapping[str, str] | None = None,
+        *,
+        capitals: bool = False,
+    ) -> "StandIns":
         """Return a sentence with stand-ins in place of its marks, which stand for parts.
 
-        `targets` is what the translation has for each mark, the part itself by default.
+        `targets` is what the translation has for each mark, the part itself by default. A sentence in
+        `capitals` is read in lower case.
         """
         pieces, edits, length = [], [], 0
         left = _unused(marked)
@@ -56,7 +67,17 @@ class StandIns:
             pieces.append(piece)
             length += len(piece)
         written = parts if targets is None else targets
-        return cls("".join(pieces), tuple(edits), tuple(written[letter] for letter in marked if letter in parts))
+        text = "".join(pieces)
+        return cls(
+            sentence_case(text) if capitals else text,
+            tuple(edits),
+            tuple(written[letter] for letter in marked if letter in parts),
+            capitals,
+        )
+
+    def restored(self, text: str, edits: Iterable[Edit]) -> str:
+        """Return a translation with its parts, by the edits of `target_edits`."""
+        return edited(in_capitals(text) if self.capitals else text, edits)
 
     def misses(self, text: str) -> int:
         """Return how many stand-ins a translation does not have exactly once."""

@@ -162,3 +162,14 @@ def test_lines_are_joined_on_demand(translator):
     joined, apart = (translator.translate([text], join_lines=join)[0] for join in (True, False))
     assert joined.translations[0].text == "Where is the station?\n"
     assert apart.translations[0].text.count("\n") == 2
+
+
+def test_sentences_in_capitals_are_read_as_others_and_written_in_capitals(translator):
+    """Protected parts keep their case, and a word in capitals in another sentence is a word like others."""
+    found = translator.translate(["ACHTUNG! DIE TÜR IST GESCHLOSSEN.", "ÖFFNEN SIE config.yaml NICHT!", "Er rief: NEIN!"])
+    lower = translator.translate(["Achtung! Die tür ist geschlossen."])
+    first, second, third = (each.translations[0].text for each in found)
+    assert first == lower[0].translations[0].text.upper()
+    assert "config.yaml" in second
+    assert second.replace("config.yaml", "").isupper()
+    assert not third.isupper()
