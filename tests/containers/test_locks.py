@@ -9,8 +9,8 @@ from packaging.requirements import Requirement
 from tests.containers.files import DOCKER, ROOT, normalized, requirements
 
 LOCKS = ["requirements-build.txt", "requirements-cpu.txt", "requirements-gpu.txt"]
-EXTRAS = ["documents", "markup", "otel", "signing"]
-"""What the images have, so that documents, stored glossaries, formats of texts and signatures need no other image."""
+EXTRAS = ["documents", "markup", "otel"]
+"""What the images have, so that documents, stored glossaries and formats of texts need no other image."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 CONSTRAINTS = {
     normalized(name): version

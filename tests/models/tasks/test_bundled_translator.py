@@ -166,7 +166,9 @@ def test_lines_are_joined_on_demand(translator):
 
 def test_sentences_in_capitals_are_read_as_others_and_written_in_capitals(translator):
     """Protected parts keep their case, and a word in capitals in another sentence is a word like others."""
-    found = translator.translate(["ACHTUNG! DIE TÜR IST GESCHLOSSEN.", "ÖFFNEN SIE config.yaml NICHT!", "Er rief: NEIN!"])
+    found = translator.translate(
+        ["ACHTUNG! DIE TÜR IST GESCHLOSSEN.", "ÖFFNEN SIE config.yaml NICHT!", "Er rief: NEIN!"]
+    )
     lower = translator.translate(["Achtung! Die tür ist geschlossen."])
     first, second, third = (each.translations[0].text for each in found)
     assert first == lower[0].translations[0].text.upper()

@@ -48,7 +48,9 @@ def found(text, protection=None):
         ("Seit 2.3.1-beta2 geht", "version", "2.3.1-beta2"),
         ("Artikel AB-1234-X ist", "code", "AB-1234-X"),
         ("Das Feld user_id ist", "code", "user_id"),
-        ("Es kostet 1.000,50 € mehr", "number", "1.000,50"),
+        ("Es kostet 1.000,50 € mehr", "number", "1.000,50 €"),
+        ("Es sind 2,5 kg Mehl", "number", "2,5 kg"),
+        ("Es sind 2,5 % mehr", "number", "2,5"),
     ],
 )
 def test_kinds(text, kind, part) -> None:

@@ -73,7 +73,14 @@ def test_history_is_written_for_people_and_export(tmp_path: Path) -> None:
     run, progress = RunDirectory(tmp_path), Progress(history=[_evaluation(1, 9.0), _evaluation(2, 8.0)])
     run.write_history(progress)
     history = json.loads((tmp_path / "history.json").read_text(encoding="utf-8"))
-    assert history[1] == {"epoch": 2, "step": 20, "train_loss": 1.0, "metric": 8.0, "seconds": 5.0}
+    assert history[1] == {
+        "epoch": 2,
+        "step": 20,
+        "train_loss": 1.0,
+        "metric": 8.0,
+        "seconds": 5.0,
+        "processor_seconds": 0.0,
+    }
     assert run.training_seconds() == 5.0
 
 
