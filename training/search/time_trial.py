@@ -18,6 +18,8 @@ __all__ = ["TimeTrial", "time_trial"]
 
 _WARM_UP = 3
 """Steps before those that are timed."""
+_FEWEST_STEPS, _LONGEST = 40, 3
+"""Steps that are timed where they take no longer than so many times the wanted time: batches differ in their length."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +63,8 @@ class TimeTrial:
 def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds: float = 8.0) -> TimeTrial:
     """Return the times of a recipe's steps and evaluations, measured for some `seconds` and one evaluation.
 
+    Slow steps are measured for up to three times as long.
+
     The run of the trial is in a temporary directory. Raises the errors that `training.run.session.train` does.
     """
     started = time.monotonic()
@@ -77,7 +81,7 @@ def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds:
         preparation = time.monotonic() - started
         saving = _time_of_steps(trainer, 0)  # each session loads a first batch and saves a checkpoint
         count, spent = 0, 0.0
-        while spent < seconds:
+        while spent < seconds or (count < _FEWEST_STEPS and spent < _LONGEST * seconds):
             wanted = max(5, min(200, int(5 * max(1, count) / spent) if spent else 5))
             count, spent = count + wanted, spent + max(1e-3, _time_of_steps(trainer, wanted) - saving)
         evaluation = time.monotonic()
