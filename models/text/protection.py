@@ -64,7 +64,7 @@ _VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
 """Elements of HTML without content."""
 _UNITS = "kg|mg|g|t|km/h|km|cm|mm|m|ml|cl|l|kWh|kW|W|V|A|GHz|MHz|Hz|KB|MB|GB|TB|°C|°F|€|EUR|USD|\\$|£"
 _SHARES = "°|%|‰"
-"""Signs that are read with the number: what a share is of follows from them."""
+"""Signs that a model needs in order to translate the words around a number, such as an increase of 5 %."""
 _PATTERNS: dict[Kind, str] = {
     "url": rf"(?:https?|ftps?|file|ssh|git)://{_ADDRESS}|(?<!\w)(?:mailto|tel):{_ADDRESS}|(?<![\w.])www\.{_ADDRESS}",
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
