@@ -136,7 +136,7 @@ def inspect_file(path: Path) -> Inspected:
 
 
 def _delimited(path: Path, name: str, delimiter: str, text: str, encoding: str, blank: int = 0) -> Inspected:
-    """Return the content of a file with columns; blank lines of CSV may be parts of quoted fields, and are not counted."""
+    """Return the content of a file with columns; blank lines of CSV, which quoted fields may have, are not counted."""
     if not is_csv(path):
         rows = [line.split("\t") for line in text.split("\n") if line.strip()]
         header = _is_header(rows)
