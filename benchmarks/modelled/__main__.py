@@ -119,7 +119,7 @@ def main(
 
 @contextlib.contextmanager
 def _one_core() -> Iterator[None]:
-    """Let what is started within the context use the first core."""
+    """Let processes that are started within the context use the first core."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     try:

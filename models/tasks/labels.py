@@ -221,7 +221,7 @@ class Choice:
     calibrated: bool = True
     """Whether probabilities are calibrated, of a model that has a calibration."""
     coverage: Coverage | None = None
-    """What makes the classes a prediction set; None for the most probable ones."""
+    """The rule by which the classes are a prediction set; None for the most probable ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,7 @@ class Ranking:
         return len(self.labels) + self.unlisted
 
     def choice(self, top_k: int = 5, **options: Unpack[ChoiceOptions]) -> Choice:
-        """Return what is to be returned of each input; raises `QueryError` where the model cannot return it."""
+        """Return the choice of classes for each input; raises `QueryError` where the model cannot return it."""
         given: ChoiceOptions = {**_DEFAULTS, **options}
         top_k, coverage, calibration = checked_top_k(top_k, len(self.labels)), given["coverage"], given["calibration"]
         if calibration not in ("fitted", "none"):
@@ -272,7 +272,7 @@ class Ranking:
         return Choice(top_k, calibration == "fitted")
 
     def _coverage(self, given: ChoiceOptions) -> Coverage:
-        """Return what makes prediction sets of the chosen coverage."""
+        """Return the rule of prediction sets of the chosen coverage."""
         level = given["coverage"]
         assert level is not None
         if not 0 < level < 1:

@@ -106,7 +106,7 @@ class Scorer:
         return self._nothing if found is None else found[1]
 
     def _scores(self, sequences: Sequences, starts: Sequence[_Scored], salts: Sequence[str]) -> list[list[float]]:
-        """Return the scores of sequences in descending order of what is left, a window of time steps at a time."""
+        """Return the scores of sequences in descending order of their remaining length, window by window."""
         roots = [(id(start), salt) for start, salt in zip(starts, salts, strict=True)]
         distinct = dict(zip(roots, starts, strict=True))
         rows = {key: row for row, key in enumerate(distinct)}

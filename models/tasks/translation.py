@@ -1175,7 +1175,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         ]
 
     def _fails(self, query: TranslationQuery, sentence: Sentence, chosen: tuple[str, Hypothesis]) -> bool:
-        """Return whether a translation was cut off, is empty but for forced tokens, or lacks what it must keep."""
+        """Return whether a translation was cut off, is empty but for forced tokens, or lacks a part to be kept."""
         text, hypothesis = chosen
         if not self._forced < len(hypothesis.tokens) < query.most_tokens(sentence):
             return True

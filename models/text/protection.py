@@ -117,7 +117,7 @@ class Protected:
         return text.translate({ord(mark): part for mark, part in chosen.items()}) if chosen else text
 
     def target_parts(self, conventions: tuple[Convention, Convention] | None) -> dict[str, str]:
-        """Return what a translation has for each character: the part, a number as the second convention writes it."""
+        """Return the translation of each character: the part, a number as the second convention writes it."""
         if conventions is None:
             return self.parts
         return {

@@ -153,7 +153,7 @@ class Segmenter:
         return found.segments()
 
     def narrowed(self, segments: Segments, part: Callable[[str], tuple[int, int]]) -> Segments:
-        """Return the segments with what is outside of a part of each core copied, and cores without words too."""
+        """Return the segments with all but a part of each core copied, and cores without words too."""
         found = _Collected(foreign=segments.foreign)
         found.copy(segments.copied[0])
         for core, after in zip(segments.cores, segments.copied[1:], strict=True):

@@ -76,7 +76,7 @@ class _Computed:
     parts: Sequence[int]
     """The number of parts of each query."""
     outputs: Sequence[Any]
-    """Of all parts, in order."""
+    """The outputs of all parts, in their order."""
     items: Sequence[int]
     """The result items of each query."""
 

@@ -1,4 +1,4 @@
-"""Limits of what an API key may ask for, pure: no clock, no input or output.
+"""Limits on the requests of an API key, pure: no clock, no input or output.
 
 Limits for a minute are token buckets: the whole limit at once after a minute without requests, refilled evenly. They
 are kept as the time at which the bucket is full again, which is the virtual scheduling form of the generic cell rate
@@ -33,7 +33,7 @@ class Limits:
 
 
 class Amount(NamedTuple):
-    """What a request asks for."""
+    """The requests, texts and characters of a request."""
 
     requests: int = 0
     texts: int = 0
@@ -42,7 +42,7 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A limit and what is left of it."""
+    """A limit and the rest of it."""
 
     name: str
     limit: int
@@ -50,7 +50,7 @@ class Quota:
     """Seconds; None where it is no limit of a time."""
     left: int
     reset: float | None
-    """Seconds until all of it is left again; None where nobody knows."""
+    """Seconds until all of it is left again; None where the service cannot know."""
 
 
 @dataclass(frozen=True, slots=True)

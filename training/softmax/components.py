@@ -112,7 +112,7 @@ class Distribution(Protocol):
 
     @property
     def log_mass(self) -> Tensor:
-        """Return what is added to the logit of the component's weight, minus infinity without a distribution: `[N]`."""
+        """Return the summand of the logit of the component's weight, minus infinity without a distribution: `[N]`."""
 
     def log_prob(self, num_classes: int) -> Tensor:
         """Return the log-probability of every class, minus infinity where it is 0: `[N, V]`."""

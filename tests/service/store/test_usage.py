@@ -79,7 +79,7 @@ def tenants_of(**limits):
 
 
 async def spent(database, tenants, characters):
-    """Return what is left of the budget of the day after a start and a request."""
+    """Return the rest of the budget of the day after a start and a request."""
     async with Usage(database, tenants).run():
         account = Account()
         lease = tenants.begin("a", account)

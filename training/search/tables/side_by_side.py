@@ -72,7 +72,7 @@ def train_rows(
             rest = started + _GRACE * limits.seconds - time.monotonic()
             done = wait([each.sentinel for each in running], None if math.isinf(rest) else max(0.0, rest))
             if not done:
-                report("the time is over: rows that are not done are interrupted, and the same command resumes them")
+                report("the time has passed: rows that are not done are interrupted, and the same command resumes them")
                 return left + failed + [job for job, _ in running.values()]
             for process in [each for each in running if each.sentinel in done]:
                 job, since = running.pop(process)

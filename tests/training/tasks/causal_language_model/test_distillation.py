@@ -1,4 +1,4 @@
-"""Tests of causal language models that learn from another one: the divergence by hand, and what a teacher must have."""
+"""Tests of causal language models that learn from another one: the divergence by hand, and refused teachers."""
 
 from pathlib import Path
 from typing import Any
