@@ -109,15 +109,30 @@ def _read_identifier() -> LanguageIdentifier:
     )
 
 
+def _read_part(text: str) -> str:
+    """Return the part of a text by which its language is detected: its start, without literals; empty without letters.
+
+    Literals are URLs, addresses, placeholders, markup and codes.
+    """
+    read = without_literals(text[: 2 * _CHARACTERS])[:_CHARACTERS]
+    return read if any(map(str.isalpha, read)) else ""
+
+
+def _ranked(read: str) -> list[tuple[str, float]]:
+    return [(str(code), float(probability)) for code, probability in _identifier().rank(read)] if read else []
+
+
+def _most_probable(read: str) -> str | None:
+    """Return the first language of `_ranked`, in half the time."""
+    return str(_identifier().classify(read)[0]) if read else None
+
+
 def detected_languages(text: str) -> list[tuple[str, float]]:
     """Return the languages that a text may be in, ISO 639 codes with their probability, most probable first.
 
     A text without letters has none; URLs, addresses, placeholders, markup and codes are not looked at.
     """
-    read = without_literals(text[: 2 * _CHARACTERS])[:_CHARACTERS]
-    if not any(map(str.isalpha, read)):
-        return []
-    return [(str(code), float(probability)) for code, probability in _identifier().rank(read)]
+    return _ranked(_read_part(text))
 
 
 def chosen_language(text: str, known: Container[str]) -> tuple[str | None, str | None]:
@@ -125,7 +140,10 @@ def chosen_language(text: str, known: Container[str]) -> tuple[str | None, str |
 
     The first is None where no known language is possible, the second where the text may be in a known one.
     """
-    found = detected_languages(text)
+    read = _read_part(text)
+    if (first := _most_probable(read)) is not None and first in known:
+        return first, None
+    found = _ranked(read)
     chosen = next((code for code, _ in found if code in known), None)
     best, probability = found[0] if found else (None, 0.0)
     return chosen, best if best != chosen and probability >= _CERTAIN else None
@@ -144,10 +162,13 @@ class LanguageDetector:
 
         None for a text that may be in the expected language, such as a number or a single common word.
         """
-        if not self._known or not (found := detected_languages(text)):
+        if not self._known:
             return None
-        probabilities = dict(found)
-        if probabilities[self._expected] >= _RULED_OUT:
+        read = _read_part(text)
+        if _most_probable(read) in (self._expected, None):
             return None
-        best = max(probabilities, key=probabilities.__getitem__)
-        return best if probabilities[best] >= _CERTAIN else UNDETERMINED
+        found = dict(_ranked(read))
+        if found[self._expected] >= _RULED_OUT:
+            return None
+        best = max(found, key=found.__getitem__)
+        return best if found[best] >= _CERTAIN else UNDETERMINED
