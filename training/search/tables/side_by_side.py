@@ -6,6 +6,7 @@ import multiprocessing
 import statistics
 import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -119,4 +120,7 @@ def _train(table: Table, job: Job, places: Places, limits: Limits, log: Path) ->
             train_row(table, job.row, job.seed, places, choose_device(limits.device), print)
         except (Interrupted, ValueError, OSError) as error:
             print(error)
+            sys.exit(1)
+        except Exception:  # of any kind: it belongs to the output of this row
+            traceback.print_exc(file=file)
             sys.exit(1)

@@ -58,6 +58,15 @@ def test_rows_for_which_the_time_is_too_short_are_not_started(
     assert said == []
 
 
+def test_an_unexpected_error_is_in_the_output_of_its_row(of_files: Table, tmp_path: Path) -> None:
+    places = Places(data_dir=tmp_path, runs=tmp_path / "runs", results=tmp_path)
+    job, said = Job("toy", "absent", 1), list[str]()
+    limits = Limits(processes=1, device="cpu", threads=1)
+    assert train_rows([job], {"toy": of_files}, {job: 1.0}, places, limits, said.append, lambda job: None) == [job]
+    assert said[-1] == "toy: row absent, seed 1 ended with an error: KeyError: 'absent'"
+    assert "Traceback" in (tmp_path / "runs" / "table-toy" / "absent-1.log").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
