@@ -11,7 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from sqlalchemy import Connection, delete, func, insert, select, update
@@ -21,11 +21,13 @@ from service.store.database import Database, lock
 from service.store.tables import JOB_FILES, JOB_RESULTS, JOBS
 from service.store.usage import add_characters
 
-__all__ = ["Held", "Job", "JobDatabase", "NewJob", "State", "TooManyJobs"]
+__all__ = ["Computed", "DoubtfulText", "Held", "Job", "JobDatabase", "NewJob", "State", "TooManyJobs"]
 
 State = Literal["queued", "translating", "done", "error"]
 _OPEN: tuple[State, ...] = ("queued", "translating")
 _ID = re.compile("[0-9a-f]{32}")
+_MOST_DOUBTFUL = 20
+"""Texts whose results are likely to be wrong that a job names."""
 _MOST_ATTEMPTS = 3
 """Times that a job is begun without any result: a document may be what ends the processes that read it."""
 
@@ -51,6 +53,32 @@ class NewJob:
     content: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class DoubtfulText:
+    """A text whose result is likely to be wrong."""
+
+    context: str
+    """Where it is in the document, such as `line 3`; empty where its format has no such names."""
+    text: str
+    """Its beginning, in the document that was sent."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Computed:
+    """Results of texts of a job that are stored together."""
+
+    results: Mapping[int, str | None]
+    """The result of each text by its place; None where it was refused."""
+    characters: int
+    """Characters of all places in the document that have these texts."""
+    failed: int
+    """Places of texts that were refused."""
+    doubtful: int = 0
+    """Places of texts whose results are likely to be wrong."""
+    doubtful_texts: Sequence[DoubtfulText] = ()
+    """These texts."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
     """A job as it is in the database."""
@@ -68,6 +96,10 @@ class Job:
     characters_done: int
     failed: int
     """Texts that were refused and stay as they are."""
+    doubtful: int
+    """Texts whose results are likely to be wrong."""
+    doubtful_texts: Sequence[DoubtfulText]
+    """The first of these that were computed."""
     error: str | None
     created: float
     expires: float
@@ -228,19 +260,26 @@ class JobDatabase:
         with self._database.transaction() as connection:
             return self._renew(connection, identifier, **values)
 
-    def store(self, identifier: str, results: Mapping[int, str | None], characters: int, failed: int) -> bool:
-        """Store results of texts with so many characters; return whether this process still holds the lease."""
+    def store(self, identifier: str, computed: Computed) -> bool:
+        """Store results of texts; return whether this process still holds the lease."""
         with self._database.transaction() as connection:
             held = self._renew(
                 connection,
                 identifier,
-                characters_done=JOBS.c.characters_done + characters,
-                failed=JOBS.c.failed + failed,
+                characters_done=JOBS.c.characters_done + computed.characters,
+                failed=JOBS.c.failed + computed.failed,
+                doubtful=JOBS.c.doubtful + computed.doubtful,
                 attempts=0,
             )
-            if held and results:
-                rows = [{"job": identifier, "position": place, "text": text} for place, text in results.items()]
+            if held and computed.results:
+                rows = [
+                    {"job": identifier, "position": place, "text": text} for place, text in computed.results.items()
+                ]
                 connection.execute(insert(JOB_RESULTS), rows)
+            if held and computed.doubtful_texts:
+                known = connection.execute(select(JOBS.c.doubtful_texts).where(JOBS.c.id == identifier)).scalar_one()
+                texts = [*json.loads(known), *map(asdict, computed.doubtful_texts)][:_MOST_DOUBTFUL]
+                self._renew(connection, identifier, doubtful_texts=json.dumps(texts))
             return held
 
     def finish(self, identifier: str, content: bytes | None, error: str | None = None) -> bool:
@@ -281,8 +320,9 @@ class JobDatabase:
 def _job(connection: Connection, identifier: str) -> Job:
     row = connection.execute(select(JOBS).where(JOBS.c.id == identifier)).one()
     names: Sequence[str] = tuple(Job.__dataclass_fields__)
-    values = {name: getattr(row, name) for name in names if name != "options"}
-    return Job(**values, options=json.loads(row.options))
+    values = {name: getattr(row, name) for name in names if name not in ("options", "doubtful_texts")}
+    doubtful = tuple(DoubtfulText(**each) for each in json.loads(row.doubtful_texts))
+    return Job(**values, options=json.loads(row.options), doubtful_texts=doubtful)
 
 
 def _digest(secret: str) -> str:

@@ -17,13 +17,13 @@ from service.engine.batcher import DeadlineExceeded, EngineFailed, Stopped
 from service.engine.budget import OverBudget
 from service.engine.caller import Account, Caller
 from service.engine.client import Engine
-from service.engine.client import Job as Computed
+from service.engine.client import Job as Task
 from service.engine.computations import ComputationTimeout, ModelStuck
 from service.engine.languages import Through
 from service.engine.priority import lower_thread_priority
 from service.engine.queue import QueueFull
 from service.engine.served_models import NotReady
-from service.jobs.database import Held, JobDatabase
+from service.jobs.database import Computed, DoubtfulText, Held, JobDatabase
 
 __all__ = ["LEAST_URGENT", "Worker", "document_options"]
 
@@ -49,8 +49,22 @@ _MOST_ATTEMPTS = 3
 """Attempts with a text that alone misses the deadline."""
 
 
+_DOUBTFUL_CHARACTERS = 200
+"""Characters of a text whose result is likely to be wrong, and of its place, that a job keeps."""
+
+
 class _LostLease(Exception):
     """The job was deleted, or another process has taken it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """The result of a text."""
+
+    text: str | None
+    """None where it was refused."""
+    doubtful: bool = False
+    """Whether it is likely to be wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +184,8 @@ class Worker:
         results = dict(held.results)
         for batch in _batches([each for each in texts if each.place not in results], len(texts)):
             found = await self._results(batch, held, operation)
-            results |= found
-            characters = sum(each.characters for each in batch)
-            failed = sum(len(each.places) for each in batch if found[each.place] is None)
-            await self._checked(self._database.store, job.id, found, characters, failed)
+            results |= {place: each.text for place, each in found.items()}
+            await self._checked(self._database.store, job.id, _computed(batch, found))
         written: list[str | None] = [None] * len(document.segments)
         for text in texts:
             for place in text.places:
@@ -185,8 +197,8 @@ class Worker:
         if not await self.call(lambda: function(*arguments, **values)):
             raise _LostLease
 
-    async def _results(self, batch: Sequence[_Text], held: Held, operation: AnyOperation) -> dict[int, str | None]:
-        """Return the result of each text of a batch by its place; None where it is refused."""
+    async def _results(self, batch: Sequence[_Text], held: Held, operation: AnyOperation) -> dict[int, _Result]:
+        """Return the result of each text of a batch by its place."""
         attempts = 0
         while True:
             try:
@@ -195,7 +207,7 @@ class Worker:
                 raise
             except _REFUSALS:
                 if len(batch) == 1:
-                    return {batch[0].place: None}
+                    return {batch[0].place: _Result(None)}
                 break
             except _TRANSIENT as error:
                 attempts += isinstance(error, (DeadlineExceeded, ComputationTimeout)) or (
@@ -204,13 +216,13 @@ class Worker:
                 if attempts and len(batch) > 1:
                     break
                 if attempts == _MOST_ATTEMPTS:
-                    return {batch[0].place: None}
+                    return {batch[0].place: _Result(None)}
                 await asyncio.sleep(_RETRY_SECONDS)
         middle = len(batch) // 2
         first, second = batch[:middle], batch[middle:]
         return {**await self._results(first, held, operation), **await self._results(second, held, operation)}
 
-    async def _run(self, batch: Sequence[_Text], held: Held, operation: AnyOperation) -> dict[int, str | None]:
+    async def _run(self, batch: Sequence[_Text], held: Held, operation: AnyOperation) -> dict[int, _Result]:
         in_documents, job = operation.in_documents, held.job
         assert in_documents is not None
         segments = {each.segment.text: each.segment for each in batch}
@@ -226,12 +238,26 @@ class Worker:
         inputs = [each.segment.text for each in batch]
         try:
             outcome = await self._engine.run(
-                Computed(operation=asked, inputs=inputs, params=params, model=job.model, caller=caller, through=through)
+                Task(operation=asked, inputs=inputs, params=params, model=job.model, caller=caller, through=through)
             )
-            results = [in_documents.text(each) for each in outcome.results]
+            results = [_Result(in_documents.text(each), in_documents.doubtful(each)) for each in outcome.results]
         finally:
             account.close()
         return {each.place: result for each, result in zip(batch, results, strict=True)}
+
+
+def _computed(batch: Sequence[_Text], found: Mapping[int, _Result]) -> Computed:
+    doubtful = [each for each in batch if found[each.place].doubtful]
+    return Computed(
+        results={place: each.text for place, each in found.items()},
+        characters=sum(each.characters for each in batch),
+        failed=sum(len(each.places) for each in batch if found[each.place].text is None),
+        doubtful=sum(len(each.places) for each in doubtful),
+        doubtful_texts=[
+            DoubtfulText(each.segment.context[:_DOUBTFUL_CHARACTERS], each.segment.text[:_DOUBTFUL_CHARACTERS])
+            for each in doubtful
+        ],
+    )
 
 
 def _texts(document: Document) -> list[_Text]:

@@ -52,6 +52,8 @@ JOBS = Table(
     Column("characters", Integer),
     Column("characters_done", Integer, nullable=False, default=0),
     Column("failed", Integer, nullable=False, default=0),
+    Column("doubtful", Integer, nullable=False, default=0),
+    Column("doubtful_texts", Text, nullable=False, default="[]"),
     Column("attempts", Integer, nullable=False, default=0),
     Column("error", Text),
     Column("created", Float, nullable=False),

@@ -95,6 +95,17 @@ class AcceptedDocument(BaseModel):
     """Opens it: other requests need it."""
 
 
+class DoubtfulDocumentText(BaseModel):
+    """A text whose translation is likely to be poor."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    context: str
+    """Where it is in the document, such as `line 3`; empty where its format has no such names."""
+    text: str
+    """Its first 200 characters, before it was translated."""
+
+
 class DocumentStatus(BaseModel):
     """How far a document is."""
 
@@ -118,6 +129,10 @@ class DocumentStatus(BaseModel):
     """Characters of the texts that are translated."""
     failed: int
     """Texts that were refused and stay as they are."""
+    low_confidence: int
+    """Texts whose translations are likely to be poor."""
+    low_confidence_texts: list[DoubtfulDocumentText]
+    """Some of these."""
     seconds_left: float | None
     """Expected time until it is done; null where that is not known."""
     error: str | None
@@ -203,6 +218,10 @@ async def document_status(
         characters=job.characters,
         characters_done=job.characters_done,
         failed=job.failed,
+        low_confidence=job.doubtful,
+        low_confidence_texts=[
+            DoubtfulDocumentText(context=each.context, text=each.text) for each in job.doubtful_texts
+        ],
         seconds_left=None if job.seconds_left is None else round(job.seconds_left, 1),
         error=job.error,
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.jobs.database import JobDatabase, NewJob, TooManyJobs
+from service.jobs.database import Computed, DoubtfulText, JobDatabase, NewJob, TooManyJobs
 
 
 @pytest.fixture
@@ -29,12 +29,24 @@ def test_a_job_is_computed_by_one_process(opened, tmp_path):
     held = first.claim()
     assert (held.job.id, held.content, held.results) == (job.id, b"text", {})
     assert second.claim() is None
-    assert not second.store(job.id, {0: "stolen"}, 4, 0)
-    assert first.store(job.id, {0: "done"}, 4, 0)
+    assert not second.store(job.id, Computed(results={0: "stolen"}, characters=4, failed=0))
+    assert first.store(job.id, Computed(results={0: "done"}, characters=4, failed=0))
     assert first.finish(job.id, b"result")
     assert second.result(job.id) == b"result"
     assert second.find(job.id, secret, "").state == "done"
     assert second.claim() is None
+
+
+def test_the_first_doubtful_texts_are_kept(opened, tmp_path):
+    database = opened(tmp_path / "jobs.db")
+    job, secret = database.add(new())
+    database.claim()
+    for first in (0, 15):
+        texts = [DoubtfulText("", f"text {place}") for place in range(first, first + 15)]
+        database.store(job.id, Computed(results={}, characters=15, failed=0, doubtful=15, doubtful_texts=texts))
+    found = database.find(job.id, secret, None)
+    assert found.doubtful == 30
+    assert [each.text for each in found.doubtful_texts] == [f"text {place}" for place in range(20)]
 
 
 def test_an_abandoned_job_goes_on_after_its_results(opened, tmp_path):
@@ -42,10 +54,10 @@ def test_an_abandoned_job_goes_on_after_its_results(opened, tmp_path):
     job, _ = first.add(new())
     first.claim()
     first.renew(job.id, characters=8)
-    first.store(job.id, {0: "one", 1: None}, 4, 1)
+    first.store(job.id, Computed(results={0: "one", 1: None}, characters=4, failed=1))
     held = second.claim()
     assert (held.results, held.job.failed, held.job.percent) == ({0: "one", 1: None}, 1, 50.0)
-    assert not first.store(job.id, {2: "late"}, 1, 0)
+    assert not first.store(job.id, Computed(results={2: "late"}, characters=1, failed=0))
     assert not first.renew(job.id)
 
 
@@ -72,7 +84,7 @@ def test_a_deleted_job_cannot_be_stored(opened, tmp_path):
     database.claim()
     database.delete(job.id)
     assert database.find(job.id, secret, "") is None
-    assert not database.store(job.id, {0: "x"}, 1, 0)
+    assert not database.store(job.id, Computed(results={0: "x"}, characters=1, failed=0))
     assert not database.finish(job.id, b"x")
     assert database.result(job.id) is None
 

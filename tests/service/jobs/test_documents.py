@@ -74,6 +74,13 @@ def test_texts_that_are_refused_stay(client):
     assert (status["failed"], result.text) == (1, "Good morning!\n" + "wort " * 5000 + "\nYes.\n")
 
 
+def test_texts_of_low_confidence_are_counted_and_named(client):
+    content = "Guten Morgen!\nThis sentence is in English already.\nThis sentence is in English already.\n"
+    status, _ = done(client, client.post("/v1/documents?name=a.txt", content=content.encode()))
+    named = [{"context": "line 2", "text": "This sentence is in English already."}]
+    assert (status["low_confidence"], status["low_confidence_texts"]) == (2, named)
+
+
 @pytest.mark.parametrize(
     ("query", "content", "status", "words"),
     [

@@ -109,5 +109,5 @@ def test_texts_of_low_confidence_are_named(given, tmp_path, capsys):
     assert run(file, tmp_path / "b.txt", flags=DocumentFlags(document="txt")) == 0
     said = capsys.readouterr().err
     assert "of 4 texts have low confidence; check them:" in said
-    assert "  character 54: This line is English already.\n" in said
+    assert "  line 4: This line is English already.\n" in said
     assert "Guten Morgen" not in said
