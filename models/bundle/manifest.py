@@ -76,7 +76,7 @@ class Graph(Contract):
 
 
 class Kernel(Contract):
-    """A component of the output layer: one of the nine kernels of the spec, or the path of another one's class."""
+    """A component of the output layer: a built-in kernel, or the path of another one's class."""
 
     name: str
     """Name of the kernel, or dotted path of its class."""

@@ -2,7 +2,7 @@
 
 Read `reference` first: the layer and its loss as the papers write them. The other modules compute the same from less:
 
-* `kernels`, `kernel`: scores from inner products and per-class and per-position terms, never `[N, V, d]`;
+* `kernels`, `directional`, `kernel`: scores from inner products and terms of a class or position, never `[N, V, d]`;
 * `components`: distributions that are not kernels, such as a cache of the words before;
 * `mixture`: the layer as a module, `sparse`: the k best classes, `alpha_entmax`: classes above a threshold;
 * `loss`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
@@ -15,7 +15,7 @@ from .components import COMPONENTS, Component, History, Memory
 from .elementwise import plain_formulas
 from .functional import kernel_cross_entropy
 from .kernel import Kernel
-from .kernels import KERNELS, build_kernel
+from .kernels import KERNELS, PAPER_KERNELS, build_kernel
 from .mixture import NAMED_MIXTURES, GeneralizedSoftmax
 from .sparse import sparse_softmax, sparse_softmax_cross_entropy, sparse_softmax_loss
 
@@ -23,6 +23,7 @@ __all__ = [
     "COMPONENTS",
     "KERNELS",
     "NAMED_MIXTURES",
+    "PAPER_KERNELS",
     "Component",
     "GeneralizedSoftmax",
     "History",

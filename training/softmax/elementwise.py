@@ -33,6 +33,7 @@ __all__ = [
     "polynomial",
     "power",
     "radial_basis",
+    "scaled",
     "takes_plain_formulas",
     "wavelet",
 ]
@@ -195,6 +196,28 @@ class _OfProduct(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (slope,) = ctx.saved_tensors
         return None, None, torch.mul(grad, slope, out=_into(ctx.overwrite, grad))
+
+
+def scaled(product: Tensor, factor: Tensor) -> Tensor:
+    """Return inner products times a factor of each class: `[N, V]`, `[V]` -> `[N, V]`."""
+    score: Tensor = _Scaled.apply(_overwrites.get(), product, factor)  # type: ignore[no-untyped-call]
+    return score
+
+
+class _Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, overwrite: bool, product: Tensor, factor: Tensor) -> Tensor:
+        ctx.overwrite = overwrite
+        ctx.save_for_backward(product if ctx.needs_input_grad[2] else product.new_empty(0), factor)
+        return torch.mul(product, factor)
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        product, factor = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[2]
+        by_factor = torch.mul(product, grad, out=_into(ctx.overwrite, product)).sum(0) if wanted else None
+        return None, torch.mul(grad, factor, out=_into(ctx.overwrite, grad)), by_factor
 
 
 def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:

@@ -160,6 +160,10 @@ class Kernel(nn.Module):
     """Whether autograd keeps no result of `score`, whose memory may then be reused (`training.softmax.elementwise`)."""
     defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
     """Real-valued hyperparameters, all positive, and their default for a hidden size."""
+    class_defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
+    """Those of them that have another default where the number of classes is known, and that default."""
+    learns_in_score: ClassVar[bool] = True
+    """Whether `score` takes hyperparameters, which may be learnt."""
     _values: dict[str, float | None]
 
     def __init_subclass__(cls, *, fused: bool = False, **others: Any) -> None:
@@ -169,7 +173,12 @@ class Kernel(nn.Module):
         cls.fused = fused
 
     def __init__(
-        self, *, learnable: bool = False, hidden_size: int | None = None, **hyperparameters: float | None
+        self,
+        *,
+        learnable: bool = False,
+        hidden_size: int | None = None,
+        num_classes: int | None = None,
+        **hyperparameters: float | None,
     ) -> None:
         super().__init__()
         self.learnable = learnable
@@ -178,7 +187,9 @@ class Kernel(nn.Module):
             raise ValueError(f"learnable: kernel {self.name!r} has no real-valued hyperparameter")
         for name, default in self.defaults.items():
             value = hyperparameters.get(name)
-            if value is None and hidden_size is not None:
+            if value is None and num_classes is not None and name in self.class_defaults:
+                value = self.class_defaults[name](num_classes)
+            elif value is None and hidden_size is not None:
                 value = default(hidden_size)
             self._values[name] = None if value is None else self._positive(name, value)
             if learnable:
@@ -226,7 +237,8 @@ class Kernel(nn.Module):
 
     def differentiates_fast(self) -> bool:
         """Return whether `score` takes a function of `training.softmax.elementwise` instead of the plain formula."""
-        if not self.fused or self.learnable or elementwise.takes_plain_formulas():
+        learns = self.learnable and self.learns_in_score
+        if not self.fused or learns or elementwise.takes_plain_formulas():
             return False
         return torch.is_grad_enabled() or elementwise.overwrites()
 

@@ -1,9 +1,9 @@
-"""The nine kernels, which replace the inner product between a word vector and a context vector.
+"""The kernels, which replace the inner product between a word vector and a context vector.
 
 Shapes: `N` positions, `V` classes (words), `d` hidden size, `e` columns of a block (`d` or fewer).
 
 A kernel scores every pair of a word vector `W_v` (row of `weight`, `[V, d]`) and a context vector `h` (row of
-`hidden`, `[N, d]`). All nine are elementwise functions of inner products `[N, V]` and of per-class and
+`hidden`, `[N, d]`). All are elementwise functions of inner products `[N, V]` and of per-class and
 per-position terms such as `||W_v||^2` (kernel paper, eq. 13), so no tensor is `[N, V, d]`. Each kernel defines
 
 * `blocks(d)`: which columns of the context vector meet which columns of the word vector in an inner product;
@@ -12,6 +12,8 @@ per-position terms such as `||W_v||^2` (kernel paper, eq. 13), so no tensor is `
 * `score(products, classes, positions, hidden_size)`: the elementwise function.
 
 Per-class terms do not depend on the context, so they are computed once per batch in training and once per export.
+
+Here are the nine kernels of the kernel paper; those of directions are in `training.softmax.directional`.
 """
 
 import functools
@@ -25,6 +27,7 @@ import torch
 from torch import Tensor
 
 from . import elementwise
+from .directional import Cosine, VonMisesFisher
 from .kernel import (
     Block,
     Kernel,
@@ -34,7 +37,7 @@ from .kernel import (
     squared_norm,
 )
 
-__all__ = ["KERNELS", "build_kernel"]
+__all__ = ["KERNELS", "PAPER_KERNELS", "build_kernel"]
 
 
 class Linear(Kernel, fused=True):
@@ -322,10 +325,24 @@ class MixtureOfGaussians(_Gaussians, fused=True):
         return self.num_gaussians
 
 
-_ALL = (Linear, Logarithm, Power, Polynomial, RadialBasis, Gaussian, MixtureOfGaussians, Hyperbolic, Wavelet)
+PAPER_KERNELS: Mapping[str, type[Kernel]] = {
+    kernel.name: kernel
+    for kernel in (
+        Linear,
+        Logarithm,
+        Power,
+        Polynomial,
+        RadialBasis,
+        Gaussian,
+        MixtureOfGaussians,
+        Hyperbolic,
+        Wavelet,
+    )
+}
+"""The nine kernels of the kernel paper by name."""
 
-KERNELS: Mapping[str, type[Kernel]] = {kernel.name: kernel for kernel in _ALL}
-"""The kernels of the kernel paper by name."""
+KERNELS: Mapping[str, type[Kernel]] = {**PAPER_KERNELS, Cosine.name: Cosine, VonMisesFisher.name: VonMisesFisher}
+"""All kernels by name."""
 
 
 def _is_count(value: object) -> bool:
@@ -334,13 +351,14 @@ def _is_count(value: object) -> bool:
 
 
 def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
-    """Return a kernel by its name in the kernel paper, or a class of your own by `package.module:ClassName`.
+    """Return a kernel by its name in `KERNELS`, or a class of your own by `package.module:ClassName`.
 
     Examples: `build_kernel("rbf", gamma=0.5)`, `build_kernel("mypackage.kernels:Cosine", tau=0.1)`.
 
-    Hyperparameters that are left out have the defaults of the specification, some of which depend on the hidden size:
-    give `hidden_size` to fix them at once. `learnable=True` makes the real-valued ones parameters.
-    Raises `ValueError` for an unknown name (naming the nine), a class that cannot be imported or is no kernel, an
+    Hyperparameters that are left out have their defaults, some of which depend on the hidden size: give `hidden_size`
+    to fix them at once. The default scale of `cos` and `vmf` is that of `num_classes`, and 16 without it.
+    `learnable=True` makes the real-valued ones parameters.
+    Raises `ValueError` for an unknown name (naming the known ones), a class that cannot be imported or is no kernel, an
     unknown hyperparameter or one out of range.
     """
     if not isinstance(name, str):
@@ -350,11 +368,14 @@ def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
         raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}, or package.module:ClassName")
     arguments = inspect.signature(kernel.__init__).parameters.values()
     named = {argument.name for argument in arguments if argument.kind is not argument.VAR_KEYWORD} - {"self"}
-    own = {*kernel.defaults, *named} - {"learnable", "hidden_size"}
-    unknown = set(hyperparameters) - own - {"learnable", "hidden_size"}
+    common = {"learnable", "hidden_size", "num_classes"}
+    own = {*kernel.defaults, *named} - common
+    unknown = set(hyperparameters) - own - common
     if unknown:
         known = ", ".join(sorted(own)) or "none"
         raise ValueError(f"unknown hyperparameter {min(unknown)!r} of kernel {name!r}; it has: {known}")
+    if not kernel.class_defaults:
+        hyperparameters.pop("num_classes", None)  # constructors of own classes may not take it
     return kernel(**hyperparameters)
 
 

@@ -213,10 +213,10 @@ class GeneralizedSoftmax(nn.Module):
         self.hidden_size = hidden_size
         specs, others = parse_components(kernels)
         _check_distribution(alpha, sparse_k, len(specs) + len(others))
-        self.kernels = nn.ModuleList(build_kernel(**{"hidden_size": hidden_size, **spec}) for spec in specs)
+        sizes = {"num_classes": num_classes, "hidden_size": hidden_size}
+        self.kernels = nn.ModuleList(build_kernel(**{**sizes, **spec}) for spec in specs)
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
-        sizes = {"num_classes": num_classes, "hidden_size": hidden_size}
         self.others = nn.ModuleList(build_component(**{**spec, **sizes}) for spec in others)
         self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
         count = len(specs)

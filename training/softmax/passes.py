@@ -155,7 +155,8 @@ class ComponentPass:
         moved = self._weight if self._origin is None else self._moved(self._weight)
         self._factor = moved.to(product_type(weight))  # converted once for all chunks
         self._bias = None if bias is None else at_least_float32(bias.detach())
-        self._class_leaves = [self._leaf(statistic, sums.weight is not None) for statistic in self._class_statistics()]
+        differentiated = sums.weight is not None or any(total is not None for total in sums.hyperparameters)
+        self._class_leaves = [self._leaf(statistic, differentiated) for statistic in self._class_statistics()]
         self._class_sums = [torch.zeros_like(statistic) for statistic in self._class_leaves if statistic.requires_grad]
 
     @torch.no_grad()
@@ -354,15 +355,16 @@ class ComponentPass:
             total.add_(more)
 
     def finish(self) -> None:
-        """Add the gradients through the per-class terms to the weight's, computing the terms again."""
+        """Add the gradients through the per-class terms, computing the terms again."""
         total = self._sums.weight
-        if not self._class_sums or total is None:
+        if not self._class_sums:
             return
         for rows in self._class_chunks():
-            weight = self._leaf(self._moved(self._weight[rows]))
+            weight = self._leaf(self._moved(self._weight[rows]), total is not None)
             with torch.enable_grad():
                 statistics = self._call("class_statistics", weight)
-            self._add_gradients(statistics, [own[rows] for own in self._class_sums], [(weight, total[rows])])
+            inputs = [] if total is None else [(weight, total[rows])]
+            self._add_gradients(statistics, [own[rows] for own in self._class_sums], inputs)
 
 
 def _matrix_product(left: Tensor, right: Tensor) -> Tensor:

@@ -25,6 +25,10 @@ def _dot(w: Tensor, h: Tensor) -> Tensor:
     return (w * h[:, None]).sum(-1)
 
 
+def _cosine(w: Tensor, h: Tensor) -> Tensor:
+    return _dot(w / w.square().sum(-1, keepdim=True).sqrt(), h / h.square().sum(-1, keepdim=True).sqrt())
+
+
 def _distance(w: Tensor, h: Tensor) -> Tensor:
     return (w - h[:, None]).square().sum(-1).sqrt()
 
@@ -52,6 +56,15 @@ def _gaussians(w: Tensor, h: Tensor, num_gaussians: int = 2) -> Tensor:
     return total
 
 
+def _von_mises_fisher(w: Tensor, h: Tensor, scale: float | Tensor) -> Tensor:
+    """Return `kappa cos(w, h)` minus the logarithm of the mean of `exp(kappa x)`, its power series in `kappa^2 / 4`."""
+    kappa = scale * w.square().sum(-1).sqrt()
+    m = torch.arange(100 + int(kappa.detach().max()), dtype=w.dtype, device=w.device)
+    half = torch.tensor(w.shape[1] / 2, dtype=w.dtype, device=w.device)
+    coefficients = torch.lgamma(half) - torch.lgamma(half + m) - torch.lgamma(m + 1)
+    return kappa * _cosine(w, h) - torch.logsumexp(2 * m * (kappa[:, None] / 2).log() + coefficients, dim=-1)
+
+
 FORMULAS: Mapping[str, Callable[..., Tensor]] = {
     "lin": _dot,  # eq. 4
     "log": lambda w, h, p: -torch.log(_distance(w, h) ** p + 1),  # eq. 5
@@ -62,12 +75,14 @@ FORMULAS: Mapping[str, Callable[..., Tensor]] = {
     "mog": _gaussians,  # eq. 10
     "hpb": _poincare,  # eq. 11
     "wav": lambda w, h, a, b: torch.cos(_distance(w, h) ** 2 / a) * torch.exp(-(_distance(w, h) ** 2) / b),  # eq. 12
+    "cos": lambda w, h, scale: scale * _cosine(w, h),
+    "vmf": _von_mises_fisher,
 }
-"""The nine kernels of the kernel paper: `[V, d]`, `[N, d]` and hyperparameters -> scores `[N, V]`."""
+"""The kernels by name, equations those of the kernel paper: `[V, d]`, `[N, d]`, hyperparameters -> scores `[N, V]`."""
 
 
 def scores(kernel: Kernel, w: Tensor, h: Tensor) -> Tensor:
-    """Return the scores of one of the nine kernels by its formula, of another by its own `score`: -> `[N, V]`."""
+    """Return the scores of a kernel in `FORMULAS` by its formula, of another by its own `score`: -> `[N, V]`."""
     if kernel.name not in FORMULAS:
         return kernel(w, h)
     learnt = {name: kernel.value(name, w.shape[1]) for name in kernel.defaults}

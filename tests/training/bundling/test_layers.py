@@ -34,6 +34,7 @@ LAYERS: Mapping[str, dict[str, Any]] = {
     "bounded": {"kernels": "rbf,wav", "sparse_k": 7},
     "entmax": {"kernels": "pow", "alpha": 1.5},
     "sparsemax": {"kernels": "lin", "alpha": 2.0, "bias": True},
+    "directions": {"kernels": "cos,vmf", "bias": True},
     "biased": {"kernels": "lin", "bias": True},
     "low rank": {"kernels": "lin,pow", "untied": 2},
     "full": {"kernels": "lin,log,mog", "untied": "full"},

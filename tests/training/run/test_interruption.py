@@ -300,4 +300,4 @@ def test_a_package_that_hides_ours_is_named(code: str, tmp_path: Path) -> None:
 def test_output_layers_work_with_another_package_models(tmp_path: Path) -> None:
     (tmp_path / "models.py").write_text("mine = 1", encoding="utf-8")
     code = "import models, training.softmax\nprint(models.mine, *training.softmax.KERNELS)"
-    assert _run(code, tmp_path) == (0, "1 lin log pow pol rbf ssg mog hpb wav\n")
+    assert _run(code, tmp_path) == (0, "1 lin log pow pol rbf ssg mog hpb wav cos vmf\n")

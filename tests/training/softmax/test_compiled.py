@@ -22,6 +22,7 @@ LAYERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"kernels": [{"name": "rbf", "learnable": True}, "pow"], "untied": 2, "variance_penalty": 0.1},
         {"z_loss": 0.1},
     ),
+    "directions": ({"kernels": [{"name": "vmf", "learnable": True}, "cos"], "bias": True}, {}),
     "entmax": ({"kernels": "pow", "alpha": 1.5}, {}),
     "each": ({"kernels": "log", "sparse_k": 1}, {"reduction": "none", "temperature": 1.5}),
 }

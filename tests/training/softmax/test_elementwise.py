@@ -49,6 +49,7 @@ FUNCTIONS: list[Function] = [
     lambda product: elementwise.of_product(partial(elementwise.polynomial, alpha=0.5, c=1.0, p=3), product),
     lambda product: elementwise.of_distance(partial(elementwise.power, p=2.0), product, SIDES[0], SIDES[2]),
     lambda product: elementwise.of_distance(partial(elementwise.wavelet, a=1.0, b=2.0), product, SIDES[0], SIDES[2]),
+    lambda product: elementwise.scaled(product, SIDES[0]),
     lambda product: elementwise.gaussian_overlap([product], [SIDES], 4),
     lambda product: elementwise.poincare(product, (SIDES[0], SIDES[0] + 1, SIDES[0] + 2), (SIDES[2], SIDES[2])),
 ]

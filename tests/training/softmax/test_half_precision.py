@@ -88,11 +88,13 @@ def test_a_common_offset_costs_distances_nothing(
     assert _error(ours, theirs) < 0.05
 
 
-@pytest.mark.parametrize(("kernels", "tolerance"), [("lin", 1e-5), ("pow", 1e-5), ("mix4", 0.01)])
+@pytest.mark.parametrize(
+    ("kernels", "tolerance"), [("lin", 1e-5), ("pow", 1e-5), ("cos", 0.01), ("vmf", 0.01), ("mix4", 0.01)]
+)
 def test_emulated_half_precision_computes_in_float32(
     kernels: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only the projections of a mixture are rounded."""
+    """Only projections of a mixture and unit vectors are rounded."""
     monkeypatch.setattr("training.softmax.kernel.native_half", lambda kind: False)
     layer, exact = _pair(kernels, torch.bfloat16)
     hidden, target = torch.randn(N, D).bfloat16(), torch.arange(N)
@@ -101,7 +103,7 @@ def test_emulated_half_precision_computes_in_float32(
     assert found.item() == pytest.approx(expected.item(), rel=tolerance)
 
 
-@pytest.mark.parametrize("kernels", ["lin", "log", "lin, hpb"])
+@pytest.mark.parametrize("kernels", ["lin", "log", "cos", "lin, hpb"])
 @pytest.mark.parametrize("options", [{}, {"sparse_k": 1}], ids=str)
 def test_nothing_is_computed_for_a_frozen_weight(kernels: str, options: dict[str, int]) -> None:
     """Neither its gradient `[V, d]` nor the product that makes it."""
@@ -115,6 +117,20 @@ def test_nothing_is_computed_for_a_frozen_weight(kernels: str, options: dict[str
     torch.testing.assert_close(found, expected)
     made = [event for event in profile.events() if event.name == "aten::zeros_like"]
     assert all(event.cpu_memory_usage < V * D * 4 for event in made)
+
+
+@pytest.mark.parametrize("kernels", ["cos", "vmf"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_angles_are_as_exact_as_inner_products(kernels: str, dtype: torch.dtype) -> None:
+    layer, exact = _pair(kernels, dtype)
+    plain, _ = _pair("lin", dtype)
+    hidden, target = torch.randn(N, D).to(dtype), torch.arange(N)
+    found, expected = layer.loss(hidden, target), exact.loss(hidden.double(), target)
+    (ours,), (theirs,) = _gradients(found, layer.weight), _gradients(expected, exact.weight)
+    (peer,) = _gradients(plain.loss(hidden, target), plain.weight)
+    (exact_peer,) = _gradients(plain.double().loss(hidden.double(), target), plain.weight)
+    assert found.item() == pytest.approx(expected.item(), rel=0.002)
+    assert _error(ours, theirs) < max(0.01, 2 * _error(peer, exact_peer))
 
 
 def test_a_frozen_body_leaves_the_gradient_of_the_weight() -> None:

@@ -24,7 +24,7 @@ LAYERS: dict[str, dict[str, Any]] = {
     **{name: {"kernels": [name]} for name in KERNELS},
     **{
         f"{name}, learnt": {"kernels": [{"name": name, "learnable": True}]}
-        for name in ("log", "pow", "pol", "rbf", "wav")
+        for name in ("log", "pow", "pol", "rbf", "wav", "cos", "vmf")
     },
     "mixbig": {"kernels": "mixbig"},
     "full": {"kernels": "3*lin", "untied": "full"},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from training.softmax import reference
+from training.softmax import GeneralizedSoftmax, reference
 from training.softmax.kernel import Kernel
 from training.softmax.kernels import KERNELS, build_kernel
 
@@ -42,6 +42,8 @@ BY_HAND = [
     ("pol", {"alpha": 2, "c": 1, "p": 3}, [[125.0, 1331.0], [27.0, 343.0]]),  # (2 * 2 + 1)^3, (2 * 5 + 1)^3 ...
     ("rbf", {"gamma": 0.5}, [[math.exp(-1), math.exp(-2.5)], [1.0, math.exp(-2.5)]]),
     ("wav", {"a": 2, "b": 4}, [[math.cos(1) / math.e**0.5, _wav(5)], [1.0, _wav(5)]]),  # cos(D / 2) exp(-D / 4)
+    # Norms: of words 1 and sqrt(10), of contexts sqrt(5) and 1.
+    ("cos", {"scale": 2}, [[4 / 5**0.5, 10 / 50**0.5], [2.0, 6 / 10**0.5]]),
     # Means 1, 3 and 2, 1; log-variances 0, -1 and 1, 0, so variances add up to 1 + e, 1/e + e; 2, 1/e + 1.
     ("ssg", {}, [[_ssg(1, 1 + math.e), _ssg(1, 1 / math.e + math.e)], [_ssg(0, 2), _ssg(4, 1 / math.e + 1)]]),
 ]
@@ -64,8 +66,12 @@ CASES: list[tuple[str, dict[str, float]]] = [
     ("hpb", {}),
     ("hpb", {"eps": 0.1}),
     ("wav", {"a": 3.0, "b": 20.0}),
+    ("cos", {"scale": 3.0}),
+    ("vmf", {"scale": 1.0}),
+    ("vmf", {"scale": 4.0}),
 ]
 DISTANCE_KERNELS = ["log", "pow"]
+DIRECTIONAL_KERNELS = ["cos", "vmf"]
 
 FEW = settings(max_examples=20)  # of each kernel
 
@@ -84,6 +90,16 @@ def _vectors(seed: int, *, count: int = 7, classes: int = 11, size: int = 8, sca
 def test_scores_by_hand(name: str, hyperparameters: dict[str, float], expected: list[list[float]]) -> None:
     scores = build_kernel(name, **hyperparameters)(WEIGHT, HIDDEN)
     torch.testing.assert_close(scores, torch.tensor(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_von_mises_fisher_scores_by_hand() -> None:
+    """In 3 dimensions the mean of exp(kappa x) over the sphere is sinh(kappa) / kappa; concentrations are 2 and 4."""
+    weight = torch.tensor([[2.0, 0.0, 0.0], [0.0, -4.0, 0.0]], dtype=torch.float64)
+    hidden = torch.tensor([[5.0, 0.0, 0.0], [3.0, 4.0, 0.0]], dtype=torch.float64)
+    masses = [math.log(math.sinh(2) / 2), math.log(math.sinh(4) / 4)]
+    expected = [[2.0 - masses[0], -masses[1]], [1.2 - masses[0], -3.2 - masses[1]]]
+    scores = build_kernel("vmf", scale=1)(weight, hidden)
+    torch.testing.assert_close(scores, torch.tensor(expected, dtype=torch.float64), rtol=1e-11, atol=1e-11)
 
 
 # ---- properties -------------------------------------------------------------------------------------------
@@ -122,6 +138,15 @@ def test_nearer_words_score_higher_and_none_above_zero(name: str, seed: int, p: 
     scores, distances = build_kernel(name, p=p)(weight, hidden), torch.cdist(hidden, weight)
     assert torch.equal(scores.argsort(1, descending=True), distances.argsort(1))
     assert scores.max() <= 0
+
+
+@pytest.mark.parametrize("name", DIRECTIONAL_KERNELS)
+@FEW
+@given(seed=st.integers(0, 2**32), factor=st.floats(1e-3, 1e3))
+def test_directional_kernels_ignore_the_norm_of_contexts(name: str, seed: int, factor: float) -> None:
+    weight, hidden = _vectors(seed)
+    kernel = build_kernel(name)
+    torch.testing.assert_close(kernel(weight, factor * hidden), kernel(weight, hidden), rtol=1e-9, atol=1e-9)
 
 
 # ---- references -------------------------------------------------------------------------------------------
@@ -173,7 +198,15 @@ def test_gradients_equal_those_of_the_reference(
 
 @pytest.mark.parametrize(
     ("name", "hyperparameters"),
-    [("log", {"p": 1.5}), ("pow", {"p": 3}), ("pol", {"alpha": 0.5}), ("rbf", {}), ("wav", {"a": 2.0})],
+    [
+        ("log", {"p": 1.5}),
+        ("pow", {"p": 3}),
+        ("pol", {"alpha": 0.5}),
+        ("rbf", {}),
+        ("wav", {"a": 2.0}),
+        ("cos", {}),
+        ("vmf", {"scale": 3.0}),
+    ],
 )
 def test_learnable_hyperparameters_start_at_their_value_and_have_gradients(
     name: str, hyperparameters: dict[str, float]
@@ -205,6 +238,18 @@ def test_distance_zero_scores_zero_with_a_finite_gradient(name: str, p: float, d
     hidden = weight.detach().clone().requires_grad_()
     scores = build_kernel(name, p=p)(weight, hidden)
     torch.testing.assert_close(scores.diagonal(), torch.zeros(2, dtype=dtype), rtol=0, atol=1e-4)
+    for gradient in torch.autograd.grad(scores.sum(), (weight, hidden)):
+        assert bool(gradient.isfinite().all())
+
+
+@pytest.mark.parametrize("name", DIRECTIONAL_KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_vectors_without_a_direction_score_0_with_a_finite_gradient(name: str, dtype: torch.dtype) -> None:
+    vectors = torch.tensor([[1.0, 2.0, -3.0], [0.0, 0.0, 0.0]], dtype=dtype)
+    weight, hidden = (vectors.clone().requires_grad_() for _ in range(2))
+    scores = build_kernel(name, scale=2.0)(weight, hidden)
+    assert scores[:, 1].abs().max() < 1e-15
+    assert scores[0, 0] > 1
     for gradient in torch.autograd.grad(scores.sum(), (weight, hidden)):
         assert bool(gradient.isfinite().all())
 
@@ -285,7 +330,20 @@ def test_defaults_of_the_specification() -> None:
         "mog": {"num_gaussians": 2},
         "hpb": {"eps": 1e-5},
         "wav": {"a": 1, "b": 16},
+        "cos": {"scale": 16},
+        "vmf": {"scale": 16},
     }
+
+
+def test_the_scale_of_cosines_lets_a_class_reach_its_probability() -> None:
+    """Class vectors of a regular simplex have the cosine -1 / (V - 1) to each other."""
+    for classes in (2, 3, 77):
+        scale = build_kernel("cos", num_classes=classes).hyperparameters["scale"]
+        scores = torch.full((classes,), -scale / (classes - 1))
+        scores[0] = scale
+        assert torch.softmax(scores, 0)[0].item() == pytest.approx(0.999, abs=1e-5)
+    assert GeneralizedSoftmax(77, 4, "cos").components()[0].hyperparameters == {"scale": scale}
+    assert build_kernel("cos", num_classes=1).hyperparameters["scale"] > 1
 
 
 def test_hyperparameters_show_what_was_asked_for() -> None:
@@ -346,6 +404,7 @@ def test_unknown_hyperparameter_is_named(name: str) -> None:
         ("pol", {"p": True}),
         ("hpb", {"eps": 1}),
         ("wav", {"a": 0}),
+        ("cos", {"scale": 0}),
     ],
 )
 def test_bad_values_are_named(name: str, bad: dict[str, Any]) -> None:

@@ -26,6 +26,8 @@ LAYERS: list[list[KernelSpec]] = [
     ["lin", "log", {"name": "pow", "p": 1}],
     ["mixbig"],
     [{"name": "rbf", "learnable": True}, {"name": "wav", "learnable": True, "a": 3.0}],
+    [{"name": "cos", "learnable": True}],
+    [{"name": "vmf", "learnable": True, "scale": 2.0}, "cos"],
 ]
 # Positions a chunk: all at once, 10 = 3 + 3 + 3 + 1.
 CHUNKS = [1 << 21, 3 * V + 2]
@@ -172,6 +174,19 @@ def test_a_layer_of_few_classes_differentiates_all_scores(monkeypatch: pytest.Mo
 def test_no_positions_have_no_loss() -> None:
     layer, (hidden, target) = _layer(["lin"], classes=300, sparse_k=1), _batch(0)
     assert layer.loss(hidden, target).item() == 0.0
+
+
+@pytest.mark.parametrize("name", ["cos", "vmf"])
+@pytest.mark.parametrize("reduction", ["sum", "none"])
+def test_a_scale_is_learnt_though_the_weight_is_frozen(name: str, reduction: Any) -> None:
+    """The normalizer of `vmf` depends on it through a term of each class."""
+    layer = _layer([{"name": name, "learnable": True}])
+    hidden, target = torch.randn(N, D, dtype=torch.float64), torch.arange(N) % V
+    scale = list(layer.kernels.parameters())
+    (expected,) = torch.autograd.grad(reference.losses(layer, hidden, target).sum(), scale)
+    layer.weight.requires_grad_(False)
+    (found,) = torch.autograd.grad(layer.loss(hidden, target, reduction=reduction).sum(), scale)
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("options", [{}, {"untied": 2}, {"sparse_k": 3}, {"variance_penalty": 0.3}], ids=str)

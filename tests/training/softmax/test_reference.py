@@ -38,6 +38,12 @@ def _golden_poincare(w: list[Any], h: list[Any]) -> Any:
     return -mpmath.acosh(1 + 2 * _golden_distance(u, v) / gaps)
 
 
+def _golden_von_mises_fisher(w: list[Any], h: list[Any], scale: float) -> Any:
+    kappa, order = scale * mpmath.norm(w), mpmath.mpf(len(w)) / 2 - 1
+    mean = mpmath.gamma(order + 1) * (2 / kappa) ** order * mpmath.besseli(order, kappa)
+    return scale * mpmath.fdot(w, h) / mpmath.norm(h) - mpmath.log(mean)
+
+
 GOLDEN: dict[str, Callable[[list[Any], list[Any]], Any]] = {
     "lin": mpmath.fdot,
     "log": lambda w, h: -mpmath.log(_golden_distance(w, h) + 1),
@@ -47,6 +53,8 @@ GOLDEN: dict[str, Callable[[list[Any], list[Any]], Any]] = {
     "ssg": _golden_overlap,
     "mog": lambda w, h: mpmath.fsum(_golden_overlap(a, b) for a in (w[:4], w[4:]) for b in (h[:4], h[4:])),
     "hpb": _golden_poincare,
+    "vmf": lambda w, h: _golden_von_mises_fisher(w, h, 16),
+    "cos": lambda w, h: 16 * mpmath.fdot(w, h) / (mpmath.norm(w) * mpmath.norm(h)),
     "wav": lambda w, h: mpmath.cos(_golden_distance(w, h)) * mpmath.exp(-_golden_distance(w, h) / len(w)),
 }
 

@@ -17,6 +17,7 @@ N, V, D = 5, 9, 6
 LAYERS: dict[str, dict[str, Any]] = {
     **{name: {"kernels": name} for name in KERNELS},
     "learnt": {"kernels": [{"name": "rbf", "learnable": True}]},
+    "learnt directions": {"kernels": [{"name": name, "learnable": True} for name in ("cos", "vmf")]},
     "mixture": {"kernels": "lin, pow, hpb", "bias": True, "variance_penalty": 0.1},
     "low rank": {"kernels": "2*log", "untied": 2},
     "smoothed": {"kernels": "log", "bias": True, "label_smoothing": 0.1},
@@ -60,7 +61,7 @@ def test_a_gradient_penalty_is_that_of_cross_entropy() -> None:
     torch.testing.assert_close(found, _penalty(plain, hidden, [hidden, layer.weight]))
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "lin"])
+@pytest.mark.parametrize("name", [name for name in KERNELS if name not in ("lin", "vmf")])
 def test_fused_functions_refuse_and_say_what_to_do(name: str) -> None:
     layer, hidden, _ = _layer({"kernels": name})
     with pytest.raises(RuntimeError, match="plain_formulas"):

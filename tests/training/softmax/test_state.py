@@ -71,7 +71,7 @@ def test_states_of_earlier_versions() -> None:
 
 def test_all_parameters_have_a_dimension() -> None:
     """`fully_shard` refuses parameters that are single numbers."""
-    kernels = [{"name": name, "learnable": True} for name in ("log", "pow", "pol", "rbf", "wav")]
+    kernels = [{"name": name, "learnable": True} for name in ("log", "pow", "pol", "rbf", "wav", "cos", "vmf")]
     assert all(parameter.dim() for parameter in GeneralizedSoftmax(20, 8, kernels, bias=True).parameters())
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from training.search.analyses.tables import Rows
-from training.softmax import KERNELS, Kernel, build_kernel
+from training.softmax import PAPER_KERNELS, Kernel, build_kernel
 
 __all__ = ["Against", "Curve", "curve", "curve_rows", "curves", "word_vector"]
 
@@ -73,10 +73,10 @@ def word_vector(kernel: Kernel, hidden_size: int, norm: float) -> Tensor:
 
 
 def curves(*, hidden_size: int = 16, norm: float = 2.5, largest: float = 5.0, points: int = 600) -> list[Curve]:
-    """Return curves of all nine kernels by default; raises `ValueError` for a size that one of them cannot have."""
+    """Return curves of the kernel paper's nine kernels; raises `ValueError` for a size that one of them cannot have."""
     # Without distance 0, where the slope of hpb jumps.
     distance = torch.linspace(0, largest, points + 1, dtype=torch.float64)[1:]
-    kernels = (build_kernel(name, hidden_size=hidden_size) for name in KERNELS)
+    kernels = (build_kernel(name, hidden_size=hidden_size) for name in PAPER_KERNELS)
     return [curve(kernel, distance, hidden_size=hidden_size, norm=norm) for kernel in kernels]
 
 

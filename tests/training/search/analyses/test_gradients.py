@@ -12,7 +12,7 @@ from torch import Tensor
 from training.cli.analyses import gradients
 from training.search.analyses.gradients import Curve, curve, curve_rows, curves, word_vector
 from training.search.analyses.plots import plot_gradients
-from training.softmax import KERNELS, build_kernel
+from training.softmax import PAPER_KERNELS, build_kernel
 
 NORM, SIZE = 2.5, 16
 X = torch.tensor([0.25, 1.0, 2.5, 4.0], dtype=torch.float64)
@@ -53,7 +53,7 @@ def _curve(name: str) -> Curve:
 _ROOT_OF_ROUNDING = math.sqrt(2 * 8 * 2.0**-53 * 2 * math.sinh(NORM) ** 2 * 2 * math.cosh(NORM) ** 2)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", PAPER_KERNELS)
 def test_curves_have_their_closed_form(name: str) -> None:
     found = _curve(name)
     at_zero = _ROOT_OF_ROUNDING if name == "hpb" else 1e-6
@@ -63,7 +63,7 @@ def test_curves_have_their_closed_form(name: str) -> None:
     torch.testing.assert_close(found.squared_slope, SLOPES[name](X) / (2 * X), rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", PAPER_KERNELS)
 def test_slopes_are_finite_differences(name: str) -> None:
     kernel, step = build_kernel(name, hidden_size=SIZE), 1e-5
     ahead, behind = (curve(kernel, X + sign * step, hidden_size=SIZE, norm=NORM).score for sign in (1, -1))
@@ -95,7 +95,7 @@ def test_a_size_that_a_kernel_cannot_have_is_an_error() -> None:
 def test_the_table_has_all_numbers() -> None:
     found = curves(points=3)
     rows = curve_rows(found)
-    assert len(rows.rows) == 3 * len(KERNELS)
+    assert len(rows.rows) == 3 * len(PAPER_KERNELS)
     assert rows.rows[0][:2] == ("lin", 5 / 3)
     assert all(len(row) == len(rows.columns) for row in rows.rows)
 
@@ -112,7 +112,7 @@ def test_the_command_writes_three_files(tmp_path: Path, capsys: pytest.CaptureFi
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gradients.csv", "gradients.png", "gradients.svg"]
     with (tmp_path / "gradients.csv").open(newline="") as file:
         lines = list(csv.DictReader(file))
-    assert {line["kernel"] for line in lines} == set(KERNELS)
+    assert {line["kernel"] for line in lines} == set(PAPER_KERNELS)
     last = lines[599]
     assert (last["kernel"], float(last["distance"]), float(last["score"])) == ("lin", 5.0, pytest.approx(-6.25))
     assert "gradients.svg" in capsys.readouterr().out
