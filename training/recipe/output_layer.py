@@ -1,5 +1,6 @@
 """The recipe's section `output_layer`."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
@@ -11,7 +12,7 @@ from training.softmax.alpha_entmax import check_alpha
 from training.softmax.components import build_component
 from training.softmax.kernel import is_positive_integer
 from training.softmax.kernels import build_kernel
-from training.softmax.mixture import GeneralizedSoftmax, parse_components, parse_kernels
+from training.softmax.mixture import GeneralizedSoftmax, checked_margin, parse_components, parse_kernels
 
 __all__ = ["OutputLayerSettings"]
 
@@ -34,6 +35,11 @@ class OutputLayerSettings(Settings):
     threshold that follows from the scores; with one kernel, without `sparse_k`."""
     label_smoothing: Fraction = 0.0
     """Fraction of each target that is spread over all classes, in training only."""
+    angular_margin: Annotated[float, Field(ge=0, lt=math.pi / 2)] = 0.0
+    """Radians that are added to the angle between hidden state and target, in the loss of classifiers with the kernel
+    `cos` alone (ArcFace); 0.5 is usual for faces."""
+    cosine_margin: Annotated[float, Field(ge=0, lt=2)] = 0.0
+    """Number that is subtracted from the cosine of that angle (CosFace); 0.35 is usual for faces."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
     """rho of the mixture regularizer (kernel paper, eq. 14); it has no effect on a single kernel."""
 
@@ -70,6 +76,17 @@ class OutputLayerSettings(Settings):
     def has_other_components(self) -> bool:
         """Return whether a component is not a kernel."""
         return bool(parse_components(self.kernels)[1])
+
+    @property
+    def margin(self) -> str | None:
+        """Return the name of a margin of the loss, None without one."""
+        return next((name for name in ("angular_margin", "cosine_margin") if getattr(self, name)), None)
+
+    @model_validator(mode="after")
+    def _angles(self) -> Self:
+        kernels = [build_kernel(**{"hidden_size": 1, **spec}) for spec in parse_components(self.kernels)[0]]
+        checked_margin(kernels, self.angular_margin, self.cosine_margin)
+        return self
 
     @model_validator(mode="after")
     def _no_smoothing(self) -> Self:

@@ -178,6 +178,8 @@ class Recipe(Settings):
 
     other_components: ClassVar[bool] = False
     """Whether the output layer may have components that are not kernels."""
+    margins: ClassVar[bool] = False
+    """Whether the loss may have margins, which are for classifiers."""
 
     name: BundleName
     """Name of the run and of the bundle."""
@@ -197,6 +199,12 @@ class Recipe(Settings):
             raise ValueError(
                 f"output_layer.kernels: components that are not kernels are for language-model, not {self.task}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _may_have_margins(self) -> Self:
+        if not self.margins and (margin := self.output_layer.margin):
+            raise ValueError(f"output_layer.{margin}: margins are for classifiers, not {self.task}")
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 * `kernels`, `directional`, `kernel`: scores from inner products and terms of a class or position, never `[N, V, d]`;
 * `components`: distributions that are not kernels, such as a cache of the words before;
 * `mixture`: the layer as a module, `sparse`: the k best classes, `alpha_entmax`: classes above a threshold;
-* `loss`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
+* `loss`, `margin`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `parallel`: the loss of classes that are shared between processes;
 * `elementwise`: the kernels' derivatives, written out.
 """

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from . import elementwise
 from .kernel import Kernel, Statistics, at_least_float32, squared_norm
+from .margin import Margin
 from .sphere import log_mean_exponential
 
 __all__ = ["Cosine", "VonMisesFisher", "scale_of_classes"]
@@ -61,6 +62,7 @@ class Cosine(Directional, fused=True):
     """Score by `S = scale cos(W_v, h)`, 0 for vectors of norm 0 (Wang et al. 2017, NormFace)."""
 
     name = "cos"
+    has_angle = True
 
     def class_statistics(self, weight: Tensor) -> Statistics:
         return (inverse_norm(weight),)
@@ -69,6 +71,10 @@ class Cosine(Directional, fused=True):
         if self.differentiates_fast():
             return elementwise.scaled(products[0], classes[0])
         return products[0] * classes[0]
+
+    def with_margin(self, scores: Tensor, margin: Margin, hidden_size: int) -> Tensor:
+        scale = self.value("scale", hidden_size)
+        return scale * margin(scores / scale)
 
 
 class VonMisesFisher(Directional, fused=True):

@@ -32,6 +32,8 @@ def kernel_cross_entropy(
     softcap: float | None = None,
     sparse_k: int | None = None,
     alpha: float = 1.0,
+    angular_margin: float = 0.0,
+    cosine_margin: float = 0.0,
     chunk_scores: int | None = None,
 ) -> Tensor:
     """Return `GeneralizedSoftmax.loss` of a single kernel: hidden `[..., d]`, weight `[V, d]`, target `[...]`.
@@ -64,6 +66,8 @@ def kernel_cross_entropy(
         "label_smoothing": label_smoothing,
         "z_loss": z_loss,
         "temperature": temperature,
+        "angular_margin": angular_margin,
+        "cosine_margin": cosine_margin,
     }
     loss: Tensor = torch.func.functional_call(layer, given, (hidden, target), options)
     return loss

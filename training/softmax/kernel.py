@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from . import elementwise
 from .device import native_half
+from .margin import Margin
 
 __all__ = [
     "Block",
@@ -162,6 +163,8 @@ class Kernel(nn.Module):
     """Real-valued hyperparameters, all positive, and their default for a hidden size."""
     class_defaults: ClassVar[Mapping[str, Callable[[int], float]]] = {}
     """Those of them that have another default where the number of classes is known, and that default."""
+    has_angle: ClassVar[bool] = False
+    """Whether scores are those of cosines, so that `with_margin` is possible."""
     learns_in_score: ClassVar[bool] = True
     """Whether `score` takes hyperparameters, which may be learnt."""
     _values: dict[str, float | None]
@@ -288,6 +291,10 @@ class Kernel(nn.Module):
         some positions at a time. Arguments must not be changed in place.
         """
         raise NotImplementedError(f"{type(self).__name__} does not override score")
+
+    def with_margin(self, scores: Tensor, margin: Margin, hidden_size: int) -> Tensor:
+        """Return scores of targets with a margin: `[...]` -> `[...]`."""
+        raise NotImplementedError(f"kernel {self.name!r} has no angle")
 
     def forward(self, weight: Tensor, hidden: Tensor) -> Tensor:
         """Return scores: weight `[V, d]`, hidden `[..., d]` -> `[..., V]`, float32 for half-precision inputs."""

@@ -37,7 +37,7 @@ from .kernel import (
     squared_norm,
 )
 
-__all__ = ["KERNELS", "PAPER_KERNELS", "build_kernel"]
+__all__ = ["KERNELS", "PAPER_KERNELS", "build_kernel", "kernel_class"]
 
 
 class Linear(Kernel, fused=True):
@@ -361,11 +361,7 @@ def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
     Raises `ValueError` for an unknown name (naming the known ones), a class that cannot be imported or is no kernel, an
     unknown hyperparameter or one out of range.
     """
-    if not isinstance(name, str):
-        raise ValueError(f"the name of a kernel must be a string, not {name!r}")
-    kernel = _own_class(name) if ":" in name else KERNELS.get(name)
-    if kernel is None:
-        raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}, or package.module:ClassName")
+    kernel = kernel_class(name)
     arguments = inspect.signature(kernel.__init__).parameters.values()
     named = {argument.name for argument in arguments if argument.kind is not argument.VAR_KEYWORD} - {"self"}
     common = {"learnable", "hidden_size", "num_classes"}
@@ -377,6 +373,19 @@ def build_kernel(name: str, **hyperparameters: Any) -> Kernel:
     if not kernel.class_defaults:
         hyperparameters.pop("num_classes", None)  # constructors of own classes may not take it
     return kernel(**hyperparameters)
+
+
+def kernel_class(name: str) -> type[Kernel]:
+    """Return the class of a kernel by its name in `KERNELS` or by `package.module:ClassName`.
+
+    Raises `ValueError` for an unknown name and for a class that cannot be imported or is no kernel.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a kernel must be a string, not {name!r}")
+    kernel = _own_class(name) if ":" in name else KERNELS.get(name)
+    if kernel is None:
+        raise ValueError(f"unknown kernel {name!r}; known kernels: {', '.join(KERNELS)}, or package.module:ClassName")
+    return kernel
 
 
 def _own_class(path: str) -> type[Kernel]:

@@ -137,7 +137,7 @@ def plain_target_scores(
     """
     with elementwise.plain_formulas():
         scores = [
-            parts.adjusted(call("forward", weight, component), bias)
+            parts.adjusted(parts.with_margin(call, call("forward", weight, component), target), bias)
             for call, weight, component, bias in parts.components(hidden, tensors)
         ]
     chosen = torch.stack([score.gather(-1, target[..., None])[..., 0] for score in scores], dim=-1)
@@ -189,7 +189,7 @@ class _TargetScores(torch.autograd.Function):
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
             # In equal chunks the backward pass computes the same scores: rounding may depend on the number of rows.
             for part in component.chunks(dense_gradient=not kept):
-                scores = component.plain_scores(part)
+                scores = component.plain_scores(part, target)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
                 if kept:
                     best[part, k], classes[part, k] = best_classes(scores, kept)
@@ -223,7 +223,7 @@ class _TargetScores(torch.autograd.Function):
                 _backpropagate_chosen(component, torch.cat([classes[:, k], target[:, None]], dim=1), grad)
                 continue
             for part in component.chunks():
-                scores, backpropagate = component.scores(part)
+                scores, backpropagate = component.scores(part, target)
                 grad = _probabilities(scores, normalizers[part, k], ctx.parts)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
@@ -262,12 +262,13 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
             return total
         most = parts.weights[0].shape[0] // _FEW - 1
         for part in component.chunks():
-            scores, backpropagate = component.scores(part)
+            scores, backpropagate = component.scores(part, target)
             own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
             chosen = scores.gather(1, target[part, None])[:, 0]
             mean_score = own.mean_class(scores) if terms.label_smoothing else None
             few = None if parts.alpha == 1.0 else support(scores, parts.alpha)
-            gathered = few is not None and not terms.label_smoothing and few.classes.shape[1] <= most
+            dense = bool(terms.label_smoothing) or parts.margin is not None
+            gathered = few is not None and not dense and few.classes.shape[1] <= most
             if few is not None and gathered:
                 normalizer = few.value
                 if gradients is not None:
@@ -340,7 +341,7 @@ def _sums(tensors: Sequence[Tensor], wanted: Sequence[bool]) -> list[Tensor | No
 
 def _gathered(parts: Components) -> int:
     """Return `sparse_k` where the gradient is computed for the classes that have one alone, 0 where for all."""
-    kept = parts.sparse_k or 0
+    kept = 0 if parts.margin is not None else parts.sparse_k or 0
     return kept if _FEW * (kept + 1) <= parts.weights[0].shape[0] else 0
 
 
@@ -350,7 +351,7 @@ def _sparse_cross_entropy(
     """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
     chosen, normalizers, best, classes = [], [], [], []
     for part in component.chunks(dense_gradient=False):
-        scores = component.plain_scores(part)
+        scores = component.plain_scores(part, target)
         values, kept = best_classes(scores, sparse_k)
         normalizers.append(torch.logsumexp(values, dim=-1))
         chosen.append(scores.gather(1, target[part, None])[:, 0])

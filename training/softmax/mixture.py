@@ -32,7 +32,7 @@ from .kernel import (
     saveable,
     with_parameters,
 )
-from .kernels import build_kernel
+from .kernels import build_kernel, kernel_class
 from .loss import (
     Components,
     Terms,
@@ -42,10 +42,18 @@ from .loss import (
     softmax_cross_entropy,
     target_scores,
 )
+from .margin import Margin
 from .passes import adjusted
 from .sparse import Reduction, as_targets, best_classes, check_target_shape
 
-__all__ = ["NAMED_MIXTURES", "GeneralizedSoftmax", "KernelSpec", "parse_kernels"]
+__all__ = [
+    "NAMED_MIXTURES",
+    "GeneralizedSoftmax",
+    "KernelSpec",
+    "checked_margin",
+    "extra_state_for_classes",
+    "parse_kernels",
+]
 
 KernelSpec = str | Mapping[str, Any]
 """`"lin"`, `"3*lin"`, `"2*package.module:ClassName"`, `"cache"`, or a mapping with `name` and hyperparameters."""
@@ -145,6 +153,36 @@ def _check_distribution(alpha: float, sparse_k: int | None, components: int) -> 
         raise ValueError(f"alpha = {alpha} is possible with a single kernel only, not a mixture of {components}")
 
 
+def checked_margin(kernels: Iterable[Kernel], angular: float, cosine: float) -> Margin | None:
+    """Return the margin of a loss, None where it is 0.
+
+    Raises `ValueError` for margins out of range, and for kernels without an angle.
+    """
+    margin = Margin(angular=angular, cosine=cosine)
+    for kernel in kernels if margin else ():
+        if not kernel.has_angle:
+            raise ValueError(
+                f"{'angular' if angular else 'cosine'}_margin: kernel {kernel.name!r} has no angle between hidden "
+                "states and class vectors; kernel 'cos' has"
+            )
+    return margin or None
+
+
+def extra_state_for_classes(state: Tensor, before: int, after: int) -> Tensor:
+    """Return the extra state of a layer of `before` classes as that of one of `after`, with the defaults of these."""
+    specs = json.loads(bytes(state.tolist()))
+    for spec in specs if before != after else ():
+        defaults = {} if component_class(spec["name"]) else kernel_class(spec["name"]).class_defaults
+        for name, default in defaults.items():
+            if spec.get(name) == default(before):
+                spec[name] = default(after)
+    return _as_bytes(json.dumps(specs))
+
+
+def _as_bytes(text: str) -> Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
 class GeneralizedSoftmax(nn.Module):
     """Compute `p(v|h) = sum_k pi_k(h) softmax_v S_k(W_k,v , h_k)` (kernel paper, eq. 1-3).
 
@@ -183,6 +221,8 @@ class GeneralizedSoftmax(nn.Module):
         variance_penalty: float = 0.0,
         label_smoothing: float = 0.0,
         softcap: float | None = None,
+        angular_margin: float = 0.0,
+        cosine_margin: float = 0.0,
         chunk_scores: int | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -191,10 +231,11 @@ class GeneralizedSoftmax(nn.Module):
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
         over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
-        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. `chunk_scores` is
-        the most scores that are computed at a time, by default 2^26 or what suits a CPU's cache. `device` and `dtype`
-        are those of the parameters, as in `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of
-        range.
+        (sparse paper, eq. 5), so that it is finite. With `softcap` c a score z is `c tanh(z / c)`. `angular_margin` and
+        `cosine_margin` are those of the loss, which takes `cos(theta + angular_margin) - cosine_margin` for the cosine
+        of the target; the kernels must be `cos` then. `chunk_scores` is the most scores that are computed at a time, by
+        default 2^26 or what suits a CPU's cache. `device` and `dtype` are those of the parameters, as in
+        `torch.nn.Linear`. Raises `ValueError` naming the argument that is out of range.
         """
         super().__init__()
         if untied not in (None, "full") and not is_positive_integer(untied):
@@ -204,6 +245,7 @@ class GeneralizedSoftmax(nn.Module):
                 raise ValueError(f"{name} must be a positive integer: {value!r}")
         _check_sizes(num_classes, hidden_size)
         _check_numbers(variance_penalty, label_smoothing, softcap)
+        self.angular_margin, self.cosine_margin = angular_margin, cosine_margin
         self.variance_penalty = variance_penalty
         self.label_smoothing = label_smoothing
         self.sparse_k = sparse_k
@@ -217,6 +259,7 @@ class GeneralizedSoftmax(nn.Module):
         self.kernels = nn.ModuleList(build_kernel(**{**sizes, **spec}) for spec in specs)
         for kernel in self.components():
             kernel.blocks(hidden_size)  # a kernel of Gaussians raises where the size does not suit it
+        checked_margin(self.components(), angular_margin, cosine_margin)
         self.others = nn.ModuleList(build_component(**{**spec, **sizes}) for spec in others)
         self.untied: Literal["full"] | int | None = untied if len(specs) > 1 else None
         count = len(specs)
@@ -268,7 +311,7 @@ class GeneralizedSoftmax(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return the kernels and fixed hyperparameters as JSON in bytes, which any format of tensors can hold."""
-        return torch.tensor(list(self._configuration.encode()), dtype=torch.uint8)
+        return _as_bytes(self._configuration)
 
     def set_extra_state(self, state: Tensor) -> None:
         """Raise `ValueError` if parameters are those of another layer, whose shapes may be the same.
@@ -559,6 +602,8 @@ class GeneralizedSoftmax(nn.Module):
         label_smoothing: float | None = None,
         z_loss: float = 0.0,
         temperature: float = 1.0,
+        angular_margin: float | None = None,
+        cosine_margin: float | None = None,
         history: History | None = None,
     ) -> Tensor:
         """Return the cross entropy with label smoothing and variance regularizer (eq. 14), never holding `[..., V]`.
@@ -573,28 +618,36 @@ class GeneralizedSoftmax(nn.Module):
         * label_smoothing: instead of the layer's;
         * z_loss: adds this times the square of the logarithm of the normalizer, the mean over components
           (Chowdhery et al. 2022, section 5);
-        * temperature: divides each component's scores.
+        * temperature: divides each component's scores;
+        * angular_margin, cosine_margin: instead of the layer's.
 
         target may be probabilities `[..., V]` instead, such as a teacher's; all positions count then.
 
-        Raises `ValueError` for hidden states or targets of another shape or type, targets out of range, and for label
-        smoothing or target probabilities where the layer has components that are not kernels.
+        Raises `ValueError` for hidden states or targets of another shape or type, targets out of range, for label
+        smoothing or target probabilities where the layer has components that are not kernels, and for margins where
+        targets are probabilities or a kernel has no angle.
         """
         self._check(hidden)
         smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
         check_loss(reduction, smoothing, z_loss, temperature)
         if self.others and (smoothing or target.is_floating_point()):
             raise ValueError("label smoothing and target probabilities are possible with kernels alone")
+        angular = self.angular_margin if angular_margin is None else angular_margin
+        cosine = self.cosine_margin if cosine_margin is None else cosine_margin
+        margin = checked_margin(self.components(), angular, cosine)
+        if margin is not None and target.is_floating_point():
+            raise ValueError("a margin needs targets that are classes, not probabilities")
         others = self._distributions(hidden, history, temperature)
         if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not self.others:
             options = (
                 f'{{"ignore_index": {ignore_index}, "reduction": "{reduction}", "label_smoothing": {smoothing}, '
-                f'"z_loss": {z_loss}, "temperature": {temperature}}}'
+                f'"z_loss": {z_loss}, "temperature": {temperature}, '
+                f'"angular_margin": {angular}, "cosine_margin": {cosine}}}'
             )
             parameters = [parameter for _, parameter in self.named_parameters()]
             return compiled_loss(self.constructor_arguments(), parameters, hidden, target, weight, options)
         terms = Terms(label_smoothing=smoothing, z_loss=z_loss, class_weights=self._class_weights(weight))
-        parts = replace(self._parts(), temperature=temperature)
+        parts = replace(self._parts(), temperature=temperature, margin=margin)
         if target.is_floating_point():
             losses = self._soft_losses(parts, hidden, target, terms)
             return losses if reduction == "none" else losses.sum() if reduction == "sum" else losses.mean()
@@ -650,7 +703,7 @@ class GeneralizedSoftmax(nn.Module):
         losses = losses if weights is None else losses * weights
         added = []
         if smoothing:
-            added.append(-smoothing * self._mean_log_prob(parts, hidden, terms))
+            added.append(-smoothing * self._mean_log_prob(parts, hidden, target, terms))
         if terms.z_loss:
             added.append(terms.z_loss * normalizers.square().mean(-1))
         if self.variance_penalty and self.num_components > 1:
@@ -762,13 +815,17 @@ class GeneralizedSoftmax(nn.Module):
         ]
         return from_rows(torch.cat(drawn), hidden)[..., 0]
 
-    def _mean_log_prob(self, parts: Components, hidden: Tensor, terms: Terms) -> Tensor:
-        """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]` -> `[N]`."""
+    def _mean_log_prob(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
+        """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]`, `[N]` -> `[N]`."""
 
-        def mean(hidden: Tensor) -> Tensor:
-            return terms.mean_class(self._finite_log_prob(hidden, self._scaled_scores(hidden, parts.temperature)))
+        def mean(hidden: Tensor, target: Tensor) -> Tensor:
+            scores = self._scaled_scores(hidden, parts.temperature)
+            if parts.margin is not None:
+                own = replace(self._parts(), temperature=parts.temperature, margin=parts.margin)
+                scores = plain_target_scores(own, hidden, own.tensors(), target)[2]
+            return terms.mean_class(self._finite_log_prob(hidden, scores))
 
-        return self._chunked(mean, hidden)
+        return self._chunked(mean, hidden, target)
 
     def _chunked(self, function: Callable[..., Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
         """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""

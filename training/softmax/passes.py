@@ -14,6 +14,7 @@ from torch.nn import functional
 from . import elementwise
 from .kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
 from .kernels import Linear
+from .margin import Margin
 
 __all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "passes"]
 
@@ -48,6 +49,8 @@ class Components:
     """The most scores of one chunk, instead of `CHUNK_SCORES`."""
     temperature: float = 1.0
     """Number that scores are divided by, last."""
+    margin: Margin | None = None
+    """Margin of the targets' scores; none without it."""
 
     def tensors(self) -> list[Tensor]:
         """Return all tensors that have a gradient: weights, projections, bias, hyperparameters."""
@@ -67,6 +70,14 @@ class Components:
             component = hidden if projections is None else torch.tanh(hidden @ projections[k])
             own = [next(others) for _ in kernel.parameters()]
             yield BoundKernel(kernel, own), tensors[k if count > 1 else 0], component, bias
+
+    def with_margin(self, kernel: BoundKernel, scores: Tensor, target: Tensor) -> Tensor:
+        """Return a kernel's scores, those of the targets with the margin: `[..., V]`, `[...]` -> `[..., V]`."""
+        if self.margin is None:
+            return scores
+        place = target[..., None]
+        moved = kernel("with_margin", scores.gather(-1, place), self.margin, self.weights[0].shape[1])
+        return scores.scatter(-1, place, moved)
 
     def adjusted(self, scores: Tensor, bias: Tensor | None) -> Tensor:
         """Return a kernel's scores with bias, cap and temperature: `[..., V]` -> `[..., V]`."""
@@ -142,7 +153,7 @@ class ComponentPass:
         sums: _Sums,
         differentiates: bool,
     ) -> None:
-        self._softcap, self._temperature = parts.softcap, parts.temperature
+        self._softcap, self._temperature, self._margin = parts.softcap, parts.temperature, parts.margin
         self._most = parts.chunk_scores or CHUNK_SCORES
         self._kernel, self._hidden, self._sums, self._differentiates = kernel, hidden, sums, differentiates
         # The blocks of one word's columns follow each other.
@@ -196,14 +207,37 @@ class ComponentPass:
         rows = max(1, products // (classes * len(self._columns)))  # several products are in the cache together
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
-    def plain_scores(self, part: slice) -> Tensor:
-        """Return scores `[n, V]` of a chunk, and keep nothing for a backward pass."""
+    def plain_scores(self, part: slice, target: Tensor) -> Tensor:
+        """Return scores `[n, V]` of a chunk, given all targets `[N]`, and keep nothing for a backward pass."""
         with torch.no_grad(), elementwise.overwriting():
             component = self._component(self._hidden[part])
             products = list(self._products(self._call("position_vectors", component)))
             positions = tuple(self._call("position_statistics", at_least_float32(component)))
             scores = self._call("score", products, tuple(self._class_leaves), positions, self._weight.shape[1])
-        return self._adjusted(at_least_float32(scores))
+            scores = at_least_float32(scores)
+            self._set_margin(scores, target[part])
+        return self._adjusted(scores)
+
+    def _set_margin(self, scores: Tensor, target: Tensor) -> Callable[[Tensor], None] | None:
+        """Give the targets' scores `[n, V]` the margin, in place; return a function that does so with gradients.
+
+        That function changes the gradient `[n, V]` of the scores with margin to that of those without, and adds the
+        gradient of hyperparameters to the sums. None where there is no margin.
+        """
+        if self._margin is None:
+            return None
+        place = target[:, None]
+        before = self._leaf(scores.gather(1, place))
+        with torch.set_grad_enabled(self._differentiates):
+            moved = self._call("with_margin", before, self._margin, self._weight.shape[1])
+        scores.scatter_(1, place, moved.detach())
+
+        def backpropagate(grad: Tensor) -> None:
+            by_target = torch.zeros_like(before)
+            self._add_gradients([moved], [grad.gather(1, place)], [(before, by_target)])
+            grad.scatter_(1, place, by_target)
+
+        return backpropagate
 
     def _adjusted(self, scores: Tensor) -> Tensor:
         """Return `Components.adjusted` of a kernel's scores `[n, V]`, which are overwritten."""
@@ -258,8 +292,11 @@ class ComponentPass:
         component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
         return component if self._origin is None else self._moved(component)
 
-    def scores(self, part: slice) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """Return detached scores `[n, V]` of a chunk, and a function that adds their gradient to the sums."""
+    def scores(self, part: slice, target: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
+        """Return detached scores `[n, V]` of a chunk, and a function that adds their gradient to the sums.
+
+        target: all targets `[N]`, whose scores have the margin.
+        """
         sums, weight = self._sums, self._weight
         hidden = self._leaf(self._hidden[part], sums.hidden is not None)
         with torch.set_grad_enabled(self._differentiates):
@@ -274,7 +311,9 @@ class ComponentPass:
             scores = at_least_float32(scores)
             # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
             reusable = self._kernel.differentiates_fast()
-        adjusted = self._adjusted(scores.detach() if reusable else scores.detach().clone())
+        known = scores.detach() if reusable else scores.detach().clone()
+        without_margin = self._set_margin(known, target[part])
+        adjusted = self._adjusted(known)
         slope = None if self._softcap is None and self._temperature == 1.0 else self._slope(adjusted)
 
         def backpropagate(grad: Tensor) -> None:
@@ -282,6 +321,8 @@ class ComponentPass:
                 grad.mul_(slope)
             if sums.bias is not None:
                 sums.bias.add_(grad.sum(0))
+            if without_margin is not None:
+                without_margin(grad)
             classes = self._class_leaves if self._class_sums else []
             learnt = [
                 (value, total)

@@ -149,6 +149,18 @@ def log_prob(layer: GeneralizedSoftmax, h: Tensor) -> Tensor:
     return torch.logsumexp(log_pi[..., None] + torch.log_softmax(best(s, layer.sparse_k), dim=-1), dim=1)
 
 
+def with_margin(layer: GeneralizedSoftmax, s: Tensor, target: Tensor) -> Tensor:
+    """Return scores `[N, K, V]` of `cos` in which those of targets `[N]` have the margins (ArcFace, CosFace)."""
+    if not layer.angular_margin and not layer.cosine_margin:
+        return s
+    bias = 0.0 if layer.bias is None else layer.bias
+    scale = torch.stack([s.new_ones(()) * kernel.value("scale", 0) for kernel in layer.components()])[:, None]
+    theta, m = torch.acos((s - bias) / scale), layer.angular_margin
+    moved = torch.where(theta < math.pi - m, torch.cos(theta + m), torch.cos(theta) + math.cos(m) - 1)
+    chosen = torch.nn.functional.one_hot(target, s.shape[-1])[:, None]
+    return torch.where(chosen == 1, scale * (moved - layer.cosine_margin) + bias, s)
+
+
 def losses(layer: GeneralizedSoftmax, h: Tensor, target: Tensor) -> Tensor:
     """Return the loss of each position: `[N, d]`, target `[N]` -> `[N]`.
 
@@ -157,6 +169,7 @@ def losses(layer: GeneralizedSoftmax, h: Tensor, target: Tensor) -> Tensor:
     With `alpha` 1.5 or 2, the loss of Peters et al. (2019), in which the potential is the logarithm of the normalizer.
     """
     log_pi, s = component_scores(layer, h)
+    s = with_margin(layer, s, target)
     if layer.alpha == 1:
         normalizer = torch.logsumexp(best(s, layer.sparse_k), dim=-1, keepdim=True)
     else:

@@ -15,6 +15,7 @@ from training.data.batching import IGNORED, Batches, ExampleBatch
 from training.networks.softmax_model import SoftmaxModel
 from training.recipe import Recipe
 from training.run.paths import RunPaths
+from training.softmax.mixture import extra_state_for_classes
 from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1, too_large
 from training.tasks.class_calibration import ValidationExamples
 from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
@@ -28,6 +29,8 @@ __all__ = ["ClassificationTask", "ClassifierRecipe", "adopted_classes", "label_f
 
 class ClassifierRecipe(Recipe):
     """The fields that recipes of all classifiers have."""
+
+    margins: ClassVar[bool] = True
 
     @model_validator(mode="before")
     @classmethod
@@ -75,6 +78,8 @@ def adopted_classes(
         if (key := f"output_layer.{name}") in adopted:
             rows = adopted[key].index_select(dimension, earlier)
             adopted[key] = fresh[key].index_copy(dimension, own, rows)
+    if (key := "output_layer._extra_state") in adopted:
+        adopted[key] = extra_state_for_classes(adopted[key], len(before), len(labels))
     return adopted
 
 

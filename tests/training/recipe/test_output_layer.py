@@ -31,6 +31,7 @@ def test_the_default_is_a_plain_softmax() -> None:
         {"sparse_k": 1},
         {"kernels": [{"name": "rbf", "learnable": True}]},
         {"label_smoothing": 0.1},
+        {"kernels": "2*cos", "angular_margin": 0.5, "cosine_margin": 0.1},
         {"kernels": "2*lin", "untied": 2, "label_smoothing": 0.5, "variance_penalty": 0.1},
     ],
     ids=str,
@@ -69,6 +70,16 @@ def test_wrong_sparse_k_is_named(value: Any) -> None:
 @pytest.mark.parametrize("value", [-0.1, 1, 1.5, float("nan"), "some"], ids=str)
 def test_wrong_label_smoothing_is_named(value: Any) -> None:
     assert [field for field, _ in _wrong(label_smoothing=value)] == ["label_smoothing"]
+
+
+@pytest.mark.parametrize("field", ["angular_margin", "cosine_margin"])
+def test_margins_need_an_angle(field: str) -> None:
+    ((_, message),) = _wrong(kernels="cos, lin", **{field: 0.5})
+    assert message == (
+        f"Value error, {field}: kernel 'lin' has no angle between hidden states and class vectors; kernel 'cos' has"
+    )
+    for value in (-0.1, 2, float("nan")):
+        assert [name for name, _ in _wrong(kernels="cos", **{field: value})] == [field]
 
 
 def test_a_wrong_kernel_is_the_only_error() -> None:

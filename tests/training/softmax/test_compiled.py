@@ -23,6 +23,7 @@ LAYERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"z_loss": 0.1},
     ),
     "directions": ({"kernels": [{"name": "vmf", "learnable": True}, "cos"], "bias": True}, {}),
+    "margin": ({"kernels": [{"name": "cos", "learnable": True}], "angular_margin": 0.4}, {"cosine_margin": 0.1}),
     "entmax": ({"kernels": "pow", "alpha": 1.5}, {}),
     "each": ({"kernels": "log", "sparse_k": 1}, {"reduction": "none", "temperature": 1.5}),
 }

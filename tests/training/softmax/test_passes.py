@@ -22,7 +22,7 @@ def _gradients(name: str, chunk: int) -> tuple[Tensor, ...]:
     (component,) = passes(parts, hidden, [weight], sums)
     scores = []
     for part in component.chunks():
-        own, backpropagate = component.scores(part)
+        own, backpropagate = component.scores(part, torch.zeros(N, dtype=torch.long))
         scores.append(own.clone())
         backpropagate(2 * own)
     component.finish()
@@ -66,5 +66,5 @@ def test_scores_are_those_of_the_kernel(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
     (component,) = passes(Components(kernels=[build_kernel(name)], weights=[weight]), hidden, [weight], None)
-    scores, _ = component.scores(slice(1, 4))
+    scores, _ = component.scores(slice(1, 4), torch.zeros(N, dtype=torch.long))
     torch.testing.assert_close(scores, build_kernel(name)(weight, hidden[1:4]))

@@ -18,6 +18,8 @@ LAYERS: dict[str, dict[str, Any]] = {
     **{name: {"kernels": name} for name in KERNELS},
     "learnt": {"kernels": [{"name": "rbf", "learnable": True}]},
     "learnt directions": {"kernels": [{"name": name, "learnable": True} for name in ("cos", "vmf")]},
+    "margin": {"kernels": "cos", "angular_margin": 0.3, "cosine_margin": 0.1},
+    "mixture of margins": {"kernels": "2*cos", "bias": True, "angular_margin": 0.3, "label_smoothing": 0.1},
     "mixture": {"kernels": "lin, pow, hpb", "bias": True, "variance_penalty": 0.1},
     "low rank": {"kernels": "2*log", "untied": 2},
     "smoothed": {"kernels": "log", "bias": True, "label_smoothing": 0.1},

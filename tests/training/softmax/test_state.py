@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from training.softmax import GeneralizedSoftmax
+from training.softmax.mixture import extra_state_for_classes
 
 LAYERS: list[dict[str, Any]] = [
     {"kernels": "lin", "bias": True},
@@ -56,6 +57,16 @@ def test_parameters_of_other_kernels_are_refused(kernels: Any, others: Any, tmp_
     assert "'name': '" in str(caught.value)
     del state["_extra_state"]
     GeneralizedSoftmax(20, 8, others).load_state_dict(state)
+
+
+def test_the_state_of_other_classes_has_their_default_scale() -> None:
+    kernels: list[Any] = ["cos", {"name": "vmf", "scale": 3.0}, {"name": "cos", "learnable": True}, "unigram"]
+    layer, more = (GeneralizedSoftmax(count, 8, kernels) for count in (20, 25))
+    state = layer.get_extra_state()
+    with pytest.raises(ValueError, match="_extra_state"):
+        more.set_extra_state(state)
+    more.set_extra_state(extra_state_for_classes(state, 20, 25))
+    assert torch.equal(extra_state_for_classes(state, 20, 20), state)
 
 
 def test_states_of_earlier_versions() -> None:

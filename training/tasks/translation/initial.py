@@ -15,6 +15,7 @@ from models.text.config import TextConfig
 from models.text.tokenization import SubwordTokenizer
 from training.run import checkpoint
 from training.run.directory import RunDirectory
+from training.softmax.mixture import extra_state_for_classes
 from training.tasks.initial_run import initial_run
 from training.tasks.translation.bundle_weights import bundle_model
 
@@ -104,10 +105,14 @@ def weights_for_vocabulary(
             rows.append(mean * (length / mean.norm().clamp_min(torch.finfo(mean.dtype).tiny)))
         return torch.stack(rows)
 
-    return {
-        name: changed(value) if name.startswith("output_layer.") and value.shape[:1] == (size,) else value
+    changes = {
+        name: changed(value)
         for name, value in weights.items()
+        if name.startswith("output_layer.") and value.shape[:1] == (size,)
     }
+    if (name := "output_layer._extra_state") in weights:
+        changes[name] = extra_state_for_classes(weights[name], size, own.vocab_size)
+    return {**weights, **changes}
 
 
 def weights_for_layers(weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

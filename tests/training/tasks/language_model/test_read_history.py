@@ -146,6 +146,13 @@ def test_other_tasks_refuse_components_that_read_the_history() -> None:
         parse_recipe(content)
 
 
+def test_margins_are_for_classifiers(tiny_recipe: Recipe) -> None:
+    with pytest.raises(
+        ValueError, match=r"output_layer\.angular_margin: margins are for classifiers, not language-model"
+    ):
+        parse_recipe({**tiny_recipe.model_dump(), "output_layer": {"kernels": "cos", "angular_margin": 0.5}})
+
+
 def test_ignored_targets_count_for_nothing(tiny_recipe: Recipe, tiny_data_dir: Path) -> None:
     task = _task(tiny_recipe, ["lin", "pointer"], tiny_data_dir)
     targets = torch.tensor([[2, 3, IGNORED]])

@@ -19,6 +19,7 @@ from training.run import checkpoint
 from training.run.directory import Progress, RunDirectory
 from training.run.loop import Trainer
 from training.run.session import load_trained, start_run
+from training.softmax import GeneralizedSoftmax
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.initial import weights_for_vocabulary
 from training.tasks.translation.reading import split_pairs
@@ -380,9 +381,15 @@ def test_word_vectors_of_new_tokens_are_means_of_those_that_spell_them(tmp_path:
     small, large = (build_subword_tokenizer(texts * 5, vocab_size=size) for size in (270, 290))
     small.save(tmp_path / "small.json")
     table = torch.randn(small.vocab_size, 8, generator=torch.Generator().manual_seed(1))
-    given = {"output_layer.weight": table, "network.norm": torch.ones(small.vocab_size)}
+    layers = [GeneralizedSoftmax(each.vocab_size, 8, "cos") for each in (small, large)]
+    given = {
+        "output_layer.weight": table,
+        "output_layer._extra_state": layers[0].get_extra_state(),
+        "network.norm": torch.ones(small.vocab_size),
+    }
     found = weights_for_vocabulary(given, tmp_path / "small.json", large)
     assert found["network.norm"] is given["network.norm"]
+    assert torch.equal(found["output_layer._extra_state"], layers[1].get_extra_state())
     merges = Tokenizer.from_file(str(tmp_path / "small.json"))
     new = 0
     for row, word in zip(found["output_layer.weight"], map(large.word, range(large.vocab_size)), strict=True):
