@@ -92,11 +92,8 @@ def _model(manifest: Manifest, digest: str, data: Sequence[str]) -> dict[str, An
 def _card(manifest: Manifest, data: Sequence[str]) -> dict[str, Any]:
     parameters: dict[str, Any] = {"task": manifest.task, "datasets": [{"ref": each} for each in data]}
     if (layer := manifest.softmax) is not None:
-        kernels = ", ".join(kernel.name for kernel in layer.kernels)
-        others = "".join(f", {each.name}" for each in layer.components)
-        parameters["modelArchitecture"] = (
-            f"output layer: {layer.distribution() or 'softmax'} of the kernels {kernels}{others}"
-        )
+        kernels = ", ".join(layer.titles)
+        parameters["modelArchitecture"] = f"output layer: {layer.distribution() or 'softmax'} of the kernels {kernels}"
     return {
         "modelParameters": parameters,
         "quantitativeAnalysis": {"performanceMetrics": [_metric(each) for each in manifest.quality]},

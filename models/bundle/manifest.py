@@ -125,7 +125,18 @@ class SoftmaxLayer(Contract):
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all mixture components, in the order of the mixture weights."""
-        return (*(each.name for each in self.kernels), *(each.name for each in self.components))
+        return tuple(each.name for each in self.parts)
+
+    @property
+    def parts(self) -> tuple[Kernel | ContextComponent, ...]:
+        """Return all mixture components, in the order of the mixture weights."""
+        return (*self.kernels, *self.components)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Return `names` with the values of hyperparameters, such as `cos (scale = 16.1)`."""
+        values = (", ".join(f"{key} = {value:g}" for key, value in each.hyperparameters.items()) for each in self.parts)
+        return tuple(f"{name} ({own})" if own else name for name, own in zip(self.names, values, strict=True))
 
     @property
     def window(self) -> int | None:

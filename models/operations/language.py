@@ -142,6 +142,8 @@ class ComponentWeight(Record):
     """Name of the component's kernel, or of a component that is none, such as `cache`."""
     weight: float
     """Its weight, 0 to 1; the weights of all components sum to 1."""
+    hyperparameters: dict[str, float]
+    """Values of its hyperparameters, by name, such as the scale of `cos`."""
 
 
 class NextWordResult(Record):

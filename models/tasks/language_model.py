@@ -93,7 +93,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         self.vocab_size: int = self.config.vocab_size
         self.most_words: int = self.vocab_size - 1
         """Words that a result may have: all but the unknown word, which is none."""
-        self._components = manifest.output_layer.names
+        self._components = manifest.output_layer.parts
         network = self.config.network
         self._layout = StateLayout(network.num_layers, network.hidden_size, manifest.output_layer.window)
         self._scorer = Scorer(backend, self._layout, self.vocab_size)
@@ -321,7 +321,10 @@ class LanguageModel(Model[LanguageModelConfig]):
                 query.unknown,
                 float(unknown[row]),
                 float(entropy[row]),
-                tuple(map(Component, self._components, weights[row].tolist())),
+                tuple(
+                    Component(each.name, weight, each.hyperparameters)
+                    for each, weight in zip(self._components, weights[row].tolist(), strict=True)
+                ),
                 self._layout.prefix(state, row),
                 query.truncated,
             )

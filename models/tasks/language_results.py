@@ -1,7 +1,8 @@
 """Queries and results of language models. All log-probabilities are base e."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from models.tasks.language_state import Prefix
@@ -49,6 +50,8 @@ class Component:
     """Name of its kernel, or of a component that is none, such as `cache`."""
     weight: float
     """Its weight, 0 to 1."""
+    hyperparameters: Mapping[str, float] = field(default_factory=dict)
+    """Values of its hyperparameters, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ def print_bundle(path: Path) -> int:
     _print_line(f"{manifest.name}:{manifest.version}  {manifest.task}  {manifest.description}")
     if (softmax := manifest.softmax) is not None:
         distribution = softmax.distribution()
-        kernels = ", ".join(softmax.names)
+        kernels = ", ".join(softmax.titles)
         _print_line(f"output layer   {kernels}{'' if distribution is None else f'; {distribution}'}")
     for name, value in manifest.config.description().items():
         _print_line(f"{name:<14} {value}")

@@ -62,6 +62,8 @@ def replace_head(
     variance_penalty: float = 0.0,
     label_smoothing: float = 0.0,
     softcap: float | None = None,
+    angular_margin: float = 0.0,
+    cosine_margin: float = 0.0,
 ) -> AnyModel:
     """Replace the head of a causal language model or sequence classifier by a `SoftmaxHead`; return the same model.
 
@@ -99,6 +101,8 @@ def replace_head(
         "variance_penalty": variance_penalty,
         "label_smoothing": label_smoothing,
         "softcap": softcap,
+        "angular_margin": angular_margin,
+        "cosine_margin": cosine_margin,
     }
     changed: Any = model
     _install_head(changed, options, weight)

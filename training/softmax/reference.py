@@ -18,7 +18,7 @@ from torch import Tensor
 from .kernel import Kernel
 from .mixture import GeneralizedSoftmax
 
-__all__ = ["FORMULAS", "best", "component_scores", "entmax", "log_prob", "losses", "potential", "scores"]
+__all__ = ["FORMULAS", "best", "component_scores", "entmax", "log_prob", "losses", "potential", "scores", "with_margin"]
 
 
 def _dot(w: Tensor, h: Tensor) -> Tensor:

@@ -140,6 +140,7 @@ def test_explain_returns_the_weight_of_each_component_of_a_mixture(tiny_bundle, 
         (answer,) = results(next_word(client, context="one cow", explain=True))
     expected = load_bundle(tiny_bundle, threads=1).next_words(["one cow"])[0].components
     assert [component["kernel"] for component in answer["components"]] == ["lin", "pow"]
+    assert [component["hyperparameters"] for component in answer["components"]] == [{}, {"p": 2.0}]
     weights = [component["weight"] for component in answer["components"]]
     assert weights == pytest.approx([component.weight for component in expected], abs=1e-4)
 

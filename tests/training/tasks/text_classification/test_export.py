@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 
 from models import Classifier
 from models.store import load_bundle
+from service.offline.model_list import print_bundle
 from tests.fixtures.classification import ERRANDS_RECIPE, train_classifier
 from tests.fixtures.deberta import write_sentence_pieces
 from tests.fixtures.optional_tools import needs
@@ -207,6 +208,34 @@ def test_an_int8_bundle_of_a_deberta_directory_without_safetensors_and_tokenizer
     alone, together = [model.classify([text])[0] for text in texts], model.classify(texts)
     for one, other in zip(alone, together, strict=True):
         assert [each.label for each in one.labels] == [each.label for each in other.labels]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
+def test_cosines_trained_with_a_margin_are_exported_and_served_without(
+    errands_recipe: ClassificationRecipe, tiny_data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = errands_recipe.model_dump()
+    content["output_layer"] |= {"sparse_k": None, "kernels": [{"name": "cos", "learnable": True}]}
+    content["output_layer"] |= {"angular_margin": 0.2, "cosine_margin": 0.05}
+    content["loop"] |= {"epochs": 2}
+    recipe = parse_recipe(content)
+    assert isinstance(recipe, ClassificationRecipe)
+    run = RunDirectory(tmp_path / "run")
+    task = train_classifier(recipe, tiny_data_dir, run)
+    (kernel,) = task.model.output_layer.components()
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir)
+    assert set(exported.differences) == {"onnx", "torchscript"}
+    (described,) = exported.manifest.softmax.kernels
+    assert described.name == "cos"
+    assert described.hyperparameters == pytest.approx(kernel.hyperparameters, rel=1e-6)
+    title = f"(scale = {kernel.hyperparameters['scale']:g})"
+    assert f"`cos` {title}" in (exported.path / "MODEL_CARD.md").read_text(encoding="utf-8")
+    assert print_bundle(exported.path) == 0
+    assert f"cos {title}" in capsys.readouterr().out
+    model = load_bundle(exported.path)
+    assert isinstance(model, Classifier)
+    found = TextClassificationTask.measure_bundle(model, recipe, "test", tiny_data_dir)
+    assert_of_the_output_layer(found, task.measure("test").metrics)
 
 
 def test_entmax_is_exported_and_served_with_zeros(
