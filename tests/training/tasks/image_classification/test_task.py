@@ -13,11 +13,13 @@ from tests.fixtures.images import LABELS, SHAPES_RECIPE, SIZE
 from tests.support.calibration import assert_of_the_output_layer
 from training.bundling.bundle import WrittenBundle
 from training.bundling.verify import ExportError
+from training.data.image_corpora import ImageCorpus
 from training.networks.image_classifier import ImageClassifier as Network
 from training.networks.image_encoder import DenseNet, EfficientNetLite0
 from training.recipe.loading import parse_recipe
 from training.run.directory import RunDirectory
 from training.run.export import export_run
+from training.run.loop import Trainer
 from training.run.session import open_task, start_run
 from training.softmax import GeneralizedSoftmax
 from training.tasks.image_classification import ImageClassificationTask
@@ -55,6 +57,26 @@ def test_the_bundle_is_as_good_as_the_model(
     card = (shapes_export.path / "MODEL_CARD.md").read_text(encoding="utf-8")
     assert "images brought to 16 x 16" in card
     assert "10000 pixels" in card
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is :DeprecationWarning")
+def test_a_small_network_learns_cosines_with_a_margin(
+    shapes_corpus: ImageCorpus, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    recipe = _recipe(output_layer={"kernels": "cos", "sparse_k": None, "cosine_margin": 0.1})
+    run = RunDirectory(tmp_path / "run")
+    start_run(recipe, run, tiny_data_dir)
+    torch.manual_seed(0)
+    task = open_task(recipe, run, tiny_data_dir, torch.device("cpu"))
+    assert isinstance(task, ImageClassificationTask)
+    Trainer(task, run, recipe.loop).fit(lambda line: None)
+    found = task.measure("test").metrics
+    assert found["accuracy"] > 0.9
+    exported = export_run(run, tmp_path / "bundles", tiny_data_dir)
+    assert [kernel.name for kernel in exported.manifest.softmax.kernels] == ["cos"]
+    model = load_bundle(exported.path)
+    assert isinstance(model, ImageClassifier)
+    assert_of_the_output_layer(ImageClassificationTask.measure_bundle(model, recipe, "test", tiny_data_dir), found)
 
 
 def test_pixels_are_normalized_and_enlarged() -> None:

@@ -49,7 +49,17 @@ def test_the_loss_is_that_of_the_first_tokens(names_task: TokenClassificationTas
     torch.testing.assert_close(loss, expected)
 
 
-@pytest.mark.parametrize("layer", [{"kernels": "lin,pow"}, {"kernels": "lin", "sparse_k": 3}, {"alpha": 1.5}])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        {"kernels": "lin,pow"},
+        {"kernels": "lin", "sparse_k": 3},
+        {"alpha": 1.5},
+        {"kernels": "cos", "angular_margin": 0.1},
+        {"kernels": "vmf"},
+    ],
+    ids=str,
+)
 def test_other_output_layers_learn_too(layer: dict[str, Any], names_dir: Path, tmp_path: Path) -> None:
     recipe = names_recipe(output_layer=layer, loop={"epochs": 6}, export={"torchscript": False})
     run = RunDirectory(tmp_path / "names")
