@@ -37,7 +37,9 @@ SIZES: Mapping[str, dict[str, Any]] = {
     },
     "AlbertForSequenceClassification": {"intermediate_size": 64, "embedding_size": 16},
     "CamembertForSequenceClassification": {"intermediate_size": 64, "max_position_embeddings": 49},
+    "GteForSequenceClassification": {"intermediate_size": 64},
     "MPNetForSequenceClassification": {"intermediate_size": 64, "max_position_embeddings": 49},
+    "NomicBertForSequenceClassification": {"intermediate_size": 64},
 }
 """Fields of a small configuration of each architecture."""
 
@@ -115,13 +117,15 @@ TOKENIZERS: Mapping[str, tuple[Callable[[], Tokenizer], dict[str, str]]] = {
     "XLMRobertaForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
     "AlbertForSequenceClassification": (_word_pieces, _BRACKETS),
     "CamembertForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
+    "GteForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
+    "NomicBertForSequenceClassification": (_word_pieces, _BRACKETS),
     "MPNetForSequenceClassification": (lambda: _unigram(("<pad>", "<s>", "</s>", "<unk>")), _ANGLES),
     "DebertaV2ForSequenceClassification": (lambda: _unigram(("[PAD]", "[CLS]", "[SEP]", "[UNK]")), _BRACKETS),
 }
 """A function that trains a small tokenizer of each architecture, and the names of its special tokens."""
 
 
-_TYPES = ("Albert", "Bert", "DebertaV2", "Electra")
+_TYPES = ("Albert", "Bert", "DebertaV2", "Electra", "NomicBert")
 """Beginnings of the names of architectures whose tokenizers give the types of tokens."""
 
 

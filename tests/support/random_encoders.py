@@ -19,10 +19,13 @@ _CLASSIFIER_OF = {
     "AlbertModel": "AlbertForSequenceClassification",
     "BertForMaskedLM": "BertForSequenceClassification",
     "BertModel": "BertForSequenceClassification",
+    "CamembertModel": "CamembertForSequenceClassification",
     "DebertaV2Model": "DebertaV2ForSequenceClassification",
     "DistilBertModel": "DistilBertForSequenceClassification",
+    "GteModel": "GteForSequenceClassification",
     "MPNetModel": "MPNetForSequenceClassification",
     "ModernBertModel": "BertForSequenceClassification",
+    "NomicBertModel": "NomicBertForSequenceClassification",
     "RobertaModel": "RobertaForSequenceClassification",
     "XLMRobertaModel": "XLMRobertaForSequenceClassification",
 }
@@ -59,7 +62,7 @@ def make_encoder(directory: Path, architecture: str = "MPNetModel", *, deviation
         model = model_class(model_class.config_class(**settings))
         randomize(model, deviation)
         model.save_pretrained(directory)
-        types = architecture.startswith(("Albert", "Bert", "DebertaV2", "Electra"))
+        types = architecture.startswith(("Albert", "Bert", "DebertaV2", "Electra", "NomicBert"))
         save_tokenizer(directory, tokenizer, names, types=types)
     (directory / "README.md").write_text("---\nlicense: mit\n---\n# A model\n", encoding="utf-8")
     return directory

@@ -34,7 +34,7 @@ from training.bundling.weight_file import WeightFile
 from training.data.tokenization import unknown_token
 from training.importing.causal_config import ARCHITECTURE_NAMES, CausalConfig, read_causal_config
 from training.importing.causal_weights import read_causal_weights
-from training.importing.errors import ImportRefused
+from training.importing.errors import BY_OWN_IMPORTER, SAVED_AGAIN, ImportRefused
 from training.importing.importer import Agreement, Importer, ImportOptions, need, register
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import TOKENIZER, reference_tokenizer
@@ -59,6 +59,7 @@ class CausalImporter(Importer):
     """Import of a causal language model."""
 
     task = "causal-language-model"
+    advice_on_difference = BY_OWN_IMPORTER
     quantization = "int8-weights"
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
@@ -79,7 +80,10 @@ class CausalImporter(Importer):
         except ValueError as error:
             raise ImportRefused(str(error)) from error
         if (largest := max(backend.get_vocab().values())) >= settings.vocab_size:
-            raise ImportRefused(f"the tokenizer has a token {largest}, vocab_size of {CONFIG} is {settings.vocab_size}")
+            raise ImportRefused(
+                f"the tokenizer has a token {largest}, vocab_size of {CONFIG} is {settings.vocab_size}; "
+                "resize the table of words (model.resize_token_embeddings), or take the model's own tokenizer"
+            )
         self.max_tokens = self._max_tokens()
         tensors = source.weights()
         _check_size(self.causal, sum(tensor.numel() for tensor in tensors.values()))
@@ -179,7 +183,9 @@ class CausalImporter(Importer):
                 continue
             expected = self._reference_tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
             if (found := self.tokenizer.encode(text)) != expected:
-                raise ImportRefused(f"{text[:80]!r} gets the tokens {found[:20]}, but {expected[:20]} in transformers")
+                raise ImportRefused(
+                    f"{text[:80]!r} gets the tokens {found[:20]}, but {expected[:20]} in transformers; {SAVED_AGAIN}"
+                )
 
     def _reference(self) -> Any:
         need("transformers").utils.logging.disable_progress_bar()
@@ -247,7 +253,9 @@ def _replaced_head(options: object, head: CausalHead, others: Mapping[str, Tenso
     missing, unexpected = layer.load_state_dict(others, strict=False)
     wrong = [*(name for name in missing if name != "weight"), *unexpected]
     if wrong:
-        raise ImportRefused(f"the weights do not fit {HEAD_OPTIONS} in {CONFIG}: {', '.join(sorted(wrong))}")
+        raise ImportRefused(
+            f"the weights do not fit {HEAD_OPTIONS} in {CONFIG}: {', '.join(sorted(wrong))}; {SAVED_AGAIN}"
+        )
     return layer.requires_grad_(False).eval()
 
 
@@ -277,7 +285,7 @@ def _completed(model_class: Any, source: SourceDirectory) -> Any:
     try:
         return model_class.config_class.from_dict(dict(source.config))
     except Exception as error:  # its strict checks raise exceptions of several libraries
-        raise ImportRefused(f"{CONFIG}: {error}") from error
+        raise ImportRefused(f"{CONFIG}: {error}; {BY_OWN_IMPORTER}") from error
 
 
 def _check_size(config: CausalConfig, stored: int) -> None:
@@ -286,7 +294,7 @@ def _check_size(config: CausalConfig, stored: int) -> None:
         parts = [CausalTransformer(config.settings), *([] if config.tied else [CausalHead(config.settings)])]
     wanted = sum(parameter.numel() for part in parts for parameter in part.parameters())
     if wanted > stored * _MORE_PARAMETERS:
-        raise ImportRefused(f"{CONFIG} describes {wanted} parameters, the weights have {stored}")
+        raise ImportRefused(f"{CONFIG} describes {wanted} parameters, the weights have {stored}; {SAVED_AGAIN}")
 
 
 @native_errors()
@@ -300,14 +308,14 @@ def _special_tokens(backend: Tokenizer, reference: Any, source: SourceDirectory)
     if framed[len(before) :] != bare or len(before) > 1:
         raise ImportRefused(
             f"the tokenizer must put one token at most before a text and none after it: {bare} becomes {framed} with "
-            "special tokens"
+            "special tokens; set its post_processor to that"
         )
     end = reference.eos_token_id
     if end is None:
         stated = source.config.get("eos_token_id")
         end = stated[0] if isinstance(stated, list) and stated else stated
     if not isinstance(end, int):
-        raise ImportRefused(f"neither the tokenizer nor {CONFIG} names the end, eos_token")
+        raise ImportRefused(f"neither the tokenizer nor {CONFIG} names the end; state eos_token there")
     start = before[0] if before else reference.bos_token_id
     unknown = unknown_token(backend)
     return SpecialTokens(unknown=end if unknown is None else unknown, end=end, start=start)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from training.importing.errors import ImportRefused, described
+from training.importing.errors import BY_OWN_IMPORTER, ImportRefused, described
 from training.importing.source import CONFIG
 from training.networks.causal_transformer import ActivationName, CausalSettings, LayerSettings, Llama3Scaling, Rotary
 
@@ -112,7 +112,9 @@ class _Fields:
     def activation(self, name: str) -> ActivationName:
         stated = self.take(name, str)
         if stated not in _ACTIVATIONS:
-            raise ImportRefused(f"{CONFIG}: {name} must be one of {', '.join(_ACTIVATIONS)}, not {stated!r}")
+            raise ImportRefused(
+                f"{CONFIG}: {name} must be one of {', '.join(_ACTIVATIONS)}, not {stated!r}; {BY_OWN_IMPORTER}"
+            )
         return _ACTIVATIONS[stated]
 
     def check_rest(self) -> None:
@@ -121,11 +123,13 @@ class _Fields:
         for name, value in sorted(self.rest.items()):
             if name in _EXPECTED:
                 if value not in _EXPECTED[name]:
-                    raise ImportRefused(f"{CONFIG}: {name} = {value!r} is not supported")
+                    raise ImportRefused(f"{CONFIG}: {name} = {value!r} is not supported; {BY_OWN_IMPORTER}")
             elif name not in _WITHOUT_EFFECT and not name.startswith(("_", "summary_")):
                 unknown.append(name)
         if unknown:
-            raise ImportRefused(f"{CONFIG} has fields that no import understands: {', '.join(unknown)}")
+            raise ImportRefused(
+                f"{CONFIG} has fields that no import understands: {', '.join(unknown)}; {BY_OWN_IMPORTER}"
+            )
 
 
 def _heads(fields: _Fields) -> dict[str, Any]:
@@ -162,7 +166,9 @@ def _rotary(parameters: object, size: int) -> Rotary:
     fields = _Fields(dict(parameters))
     kind, other = fields.take("rope_type", str, "default"), fields.rest.pop("type", None)
     if kind not in ("default", "linear", "llama3") or (other is not None and other != kind):
-        raise ImportRefused(f"{CONFIG}: rope_type {kind!r} is not supported; default, linear and llama3 are")
+        raise ImportRefused(
+            f"{CONFIG}: rope_type {kind!r} is not supported; default, linear and llama3 are; {BY_OWN_IMPORTER}"
+        )
     rotated = int(size * fields.take("partial_rotary_factor", float, 1.0))
     if rotated < 2 or rotated % 2 or rotated > size:
         raise ImportRefused(f"{CONFIG}: {rotated} of {size} coordinates of a head cannot be rotated in pairs")
@@ -181,7 +187,9 @@ def _rotary(parameters: object, size: int) -> Rotary:
     if base <= 0 or factor <= 0:
         raise ImportRefused(f"{CONFIG}: rope_theta and factor must be above 0")
     if fields.rest:
-        raise ImportRefused(f"{CONFIG}: rope_parameters has fields that no import understands: {sorted(fields.rest)}")
+        raise ImportRefused(
+            f"{CONFIG}: rope_parameters has fields that no import understands: {sorted(fields.rest)}; {BY_OWN_IMPORTER}"
+        )
     return Rotary(size=rotated, base=base, factor=factor if kind == "linear" else 1.0, llama3=llama3)
 
 

@@ -23,6 +23,8 @@ from training.importing.source import CONFIG, SourceDirectory
 
 __all__ = ["SequenceClassifierImporter"]
 
+_KINDS = ("single_label_classification", "multi_label_classification")
+
 
 @register(SEQUENCE_CLASSIFIER)
 class SequenceClassifierImporter(ClassifierImporter):
@@ -62,10 +64,14 @@ class SequenceClassifierImporter(ClassifierImporter):
 
 def _is_multi_label(problem_type: object, labels: int) -> bool:
     """Return whether each class has a sigmoid of its own; raises `ImportRefused` for an unknown kind of problem."""
-    if problem_type not in (None, "single_label_classification", "multi_label_classification"):
-        raise ImportRefused(f"problem_type {problem_type!r} in {CONFIG} is not known")
+    if problem_type is not None and problem_type not in _KINDS:
+        raise ImportRefused(
+            f"problem_type {problem_type!r} in {CONFIG} is not known; state {' or '.join(_KINDS)} there"
+        )
     if labels < 2:
-        raise ImportRefused("the model has one class; models with two classes or more can be imported")
+        raise ImportRefused(
+            f"the model has one class: without problem_type in {CONFIG} it is imported as a model of one number"
+        )
     return problem_type == "multi_label_classification"
 
 

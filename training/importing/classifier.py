@@ -182,13 +182,13 @@ class ClassifierImporter(Importer):
 def checked_labels(id2label: object, where: str) -> tuple[str, ...]:
     """Return the labels in the order of their numbers; raises `ImportRefused` for labels that a bundle cannot have."""
     if not isinstance(id2label, dict):
-        raise ImportRefused(f"id2label in {where} must map numbers to labels")
+        raise ImportRefused(f"id2label in {where} must map numbers to labels; correct it there")
     labels = [id2label.get(str(number)) for number in range(len(id2label))]
     for label in labels:
         if not isinstance(label, str):
-            raise ImportRefused(f"id2label in {where} must number its {len(labels)} labels from 0")
+            raise ImportRefused(f"id2label in {where} must number its {len(labels)} labels from 0; correct it there")
         if not label or "\n" in label or "\r" in label or label != label.encode(errors="ignore").decode():
-            raise ImportRefused(f"{label!r} in {where} cannot be a label")
+            raise ImportRefused(f"{label!r} in {where} cannot be a label, a line of text; rename it there")
     if len(set(labels)) < len(labels):
-        raise ImportRefused(f"id2label in {where} has a label twice")
+        raise ImportRefused(f"id2label in {where} has a label twice; rename one there")
     return tuple(map(str, labels))

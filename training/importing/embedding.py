@@ -15,9 +15,10 @@ from models.text.encoding import EncodedText
 from training.bundling.bundle import BundleGraph
 from training.bundling.weight_file import WeightFile
 from training.importing.embedder import EmbedderImporter, put_in_lower_case
-from training.importing.encoder import INSTEAD, Encoder
-from training.importing.errors import ImportRefused
+from training.importing.encoder import Encoder
+from training.importing.errors import BY_ONNX, SAVED_AGAIN, ImportRefused
 from training.importing.importer import EMBEDDER, ImportOptions, need, register
+from training.importing.remote_code import names_code
 from training.importing.sentence_modules import SentenceHead, read_modules
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import encoder_tokenizer
@@ -43,7 +44,9 @@ class SentenceEncoder:
         try:
             self.dimensions = len(self.vector(sample))
         except RuntimeError as error:
-            raise ImportRefused(f"the modules of {source.name} do not fit each other: {error}") from error
+            raise ImportRefused(
+                f"the modules of {source.name} do not fit each other: {error}; {SAVED_AGAIN}"
+            ) from error
 
     @torch.no_grad()
     def vector(self, text: EncodedText) -> NDArray[np.float32]:
@@ -80,8 +83,8 @@ def _base_class(source: SourceDirectory) -> type:
     mapping = need("transformers.models.auto.modeling_auto").MODEL_MAPPING_NAMES
     kind = source.config.get("model_type")
     name = mapping.get(kind)
-    if "auto_map" in source.config or not isinstance(name, str):
-        reason = "names code of the directory, which is not run" if "auto_map" in source.config else "is not known"
-        raise ImportRefused(f"{CONFIG}: the model type {kind!r} {reason}; {INSTEAD}")
+    if not isinstance(name, str):
+        code = ", and code for it is not run" if names_code(source) else ""
+        raise ImportRefused(f"{CONFIG}: transformers does not have the model type {kind!r}{code}; {BY_ONNX}")
     found: type = getattr(need("transformers"), name)
     return found

@@ -32,14 +32,14 @@ from training.bundling.onnx_tools import quiet
 from training.bundling.quantize import matrix_products, quantize_int8_static
 from training.bundling.weight_file import WeightFile
 from training.importing.encoder_graph import EncoderModule
-from training.importing.errors import ImportRefused, described
+from training.importing.errors import BY_ONNX, SAVED_AGAIN, ImportRefused, described
 from training.importing.importer import ImportOptions, need
+from training.importing.remote_code import foreign_weights, known_fields, names_code
 from training.importing.samples import sample_pairs
 from training.importing.source import CONFIG, SourceDirectory
 from training.importing.tokenizers import compare_pairs, compare_tokens, encoder_tokenizer, reference_tokenizer
 
 __all__ = [
-    "INSTEAD",
     "Encoder",
     "TextReader",
     "calibration_batches",
@@ -62,14 +62,9 @@ _LONG_TEXT = 2000
 """Characters from which on a sample text is not compared in pairs."""
 _FUSED = ("bert", "camembert", "deberta-v2", "distilbert", "electra", "roberta", "xlm-roberta")
 """Kinds of models whose attention is that of this project's graphs."""
+_SAVED_TOGETHER = f"weights and {CONFIG} must be of one model: {SAVED_AGAIN}"
 _ROBERTA = ("camembert", "roberta", "xlm-roberta")
 """Kinds whose positions are numbered from that after the padding's."""
-INSTEAD = (
-    "import an ONNX file of the model (path/onnx/model.onnx or hf:owner/name:onnx/model.onnx) where it has one, export "
-    "it to ONNX by its own code and import that file, train a model on an encoder instead (network.pretrained of a "
-    "recipe, docs/tutorials/classifier.md), or add an importer by the entry points softserve.training.importing"
-)
-"""What can be done with a model that is refused."""
 
 
 class _Sizes(BaseModel):
@@ -122,7 +117,8 @@ class Encoder:
         if self.tokenizer.vocab_size > self.config.vocab_size:
             raise ImportRefused(
                 f"the tokenizer has {self.tokenizer.vocab_size} tokens, more than vocab_size of {CONFIG}, "
-                f"{self.config.vocab_size}"
+                f"{self.config.vocab_size}; resize the table of words (model.resize_token_embeddings), or take the "
+                "model's own tokenizer"
             )
         if sizes is not None:
             self._positions = sizes.positions - (self._first_position() or 0)
@@ -141,7 +137,7 @@ class Encoder:
         if self.config.model_type not in _ROBERTA:
             return 0
         if self.config.pad_token_id is None:
-            raise ImportRefused(f"{CONFIG} has no pad_token_id, after which positions are numbered")
+            raise ImportRefused(f"{CONFIG} has no pad_token_id, after which positions are numbered; state it there")
         return int(self.config.pad_token_id) + 1
 
     def _longest(self, wanted: int | None) -> int:
@@ -217,7 +213,7 @@ class Encoder:
                 raise
             reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             name = self.model_class.__name__
-            raise ImportRefused(f"torch cannot export {name} to ONNX ({reason}); {INSTEAD}") from error
+            raise ImportRefused(f"torch cannot export {name} to ONNX ({reason}); {BY_ONNX}") from error
 
     def compare_tokens(self, tokenizer: EncoderTokenizer, texts: Sequence[str]) -> None:
         """Raise `ImportRefused` where a text, or a pair of texts, has other tokens than in transformers."""
@@ -266,7 +262,9 @@ def quantized(
     Raises `ImportRefused` where there are no products to change.
     """
     if not any(matrix_products(each) for each in models.values()):
-        raise ImportRefused("the graph has no products with float32 matrices, so that int8 would change nothing")
+        raise ImportRefused(
+            "the graph has no products with float32 matrices, so that int8 would change nothing; import it without"
+        )
     recorder = RangeRecorder(models)
     for inputs in batches:
         recorder.run(name, inputs, [output])
@@ -305,9 +303,11 @@ def pairs_of(tokenizer: Tokenizer, special: SpecialTokens, *, segments: bool) ->
 def encoder_config(model_class: Any, source: SourceDirectory) -> Any:
     """Return the configuration of transformers; raises `ImportRefused` for fields that its class refuses."""
     try:
-        return model_class.config_class.from_dict(dict(source.config))
+        return model_class.config_class.from_dict(known_fields(model_class, source))
+    except ImportRefused:
+        raise
     except Exception as error:  # its strict checks raise exceptions of several libraries
-        raise ImportRefused(f"{CONFIG}: {error}") from error
+        raise ImportRefused(f"{CONFIG}: {error}; correct it there, or {BY_ONNX}") from error
 
 
 def labels_of(source: SourceDirectory) -> int:
@@ -334,7 +334,7 @@ def _sizes(config: Any) -> _Sizes:
             quantization_config=getattr(config, "quantization_config", None),
         )
     except ValidationError as error:
-        raise ImportRefused(f"{CONFIG}: {described(error)}") from error
+        raise ImportRefused(f"{CONFIG}: {described(error)}; {BY_ONNX}") from error
 
 
 def _max_tokens(positions: int, stated: object, wanted: int | None) -> int:
@@ -347,20 +347,19 @@ def _checked_class(source: SourceDirectory) -> Any:
     """Return the class that `config.json` names; raises `ImportRefused` for one that is no encoder."""
     config, name = source.config, source.architecture
     transformers = need("transformers")
-    if "auto_map" in config:
-        raise ImportRefused(f"{CONFIG} names code of the directory for {name}, which is not run; {INSTEAD}")
     model_class = getattr(transformers, name, None)
     if model_class is None or not hasattr(model_class, "config_class"):
         version = importlib.metadata.version("transformers")
-        raise ImportRefused(f"transformers {version} has no class {name}; {INSTEAD}")
+        code = f"{CONFIG} names code for it, which is not run, and " if names_code(source) else ""
+        raise ImportRefused(f"{code}transformers {version} has no class {name}; {BY_ONNX}")
     kind = model_class.config_class.model_type
     if kind in _FUSED:
         return model_class
     if config.get("is_encoder_decoder") or config.get("is_decoder"):
-        raise ImportRefused(f"{name} classifies by a decoder, whose padding the service does not know; {INSTEAD}")
+        raise ImportRefused(f"{name} classifies by a decoder, whose padding the service does not know; {BY_ONNX}")
     kinds = need("transformers.models.auto.modeling_auto")
     if kind in kinds.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in kinds.MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-        raise ImportRefused(f"{name} is a causal model, which classifies by the last token of a text; {INSTEAD}")
+        raise ImportRefused(f"{name} is a causal model, which classifies by the last token of a text; {BY_ONNX}")
     return model_class
 
 
@@ -371,7 +370,7 @@ def _load(model_class: Any, config: Any, source: SourceDirectory) -> Any:
         wanted = sum(parameter.numel() for parameter in model_class(config).parameters())
     stored = sum(tensor.numel() for tensor in tensors.values())
     if wanted > stored * _MORE_PARAMETERS:
-        raise ImportRefused(f"{CONFIG} describes {wanted} parameters, the weights have {stored}")
+        raise ImportRefused(f"{CONFIG} describes {wanted} parameters, the weights have {stored}; {_SAVED_TOGETHER}")
     need("transformers").utils.logging.disable_progress_bar()
     try:
         with quiet():
@@ -384,9 +383,15 @@ def _load(model_class: Any, config: Any, source: SourceDirectory) -> Any:
                 output_loading_info=True,
             )
     except (RuntimeError, ValueError, TypeError) as error:
-        raise ImportRefused(f"the weights do not fit {CONFIG}: {error}") from error
+        raise ImportRefused(f"the weights do not fit {CONFIG}: {error}; {_SAVED_TOGETHER}") from error
     if missing := sorted(name for name in report["missing_keys"] if not _unused(model, name)):
-        raise ImportRefused(f"the weights lack {', '.join(missing[:5])}{' and others' if len(missing) > 5 else ''}")
+        more = " and others" if len(missing) > 5 else ""
+        raise ImportRefused(f"the weights lack {', '.join(missing[:5])}{more}; {_SAVED_TOGETHER}")
+    if foreign := foreign_weights(source, report["unexpected_keys"]):
+        kind = model_class.__name__
+        raise ImportRefused(
+            f"{CONFIG} names code, and {kind} of transformers lacks {', '.join(foreign[:5])}; {BY_ONNX}"
+        )
     return model.eval().requires_grad_(False)
 
 

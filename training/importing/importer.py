@@ -19,7 +19,7 @@ from models.registry import Registry, UnknownNameError
 from training.bundling.bundle import BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
 from training.bundling.model_card import Card, imported_card
 from training.bundling.verify import TOLERANCE, check_device_graphs
-from training.importing.errors import ImportRefused
+from training.importing.errors import BY_ONNX, ImportRefused
 from training.importing.onnx_graph import HIDDEN, LOGITS, VECTORS, gives_one_number, graph_outputs, read_graph
 from training.importing.samples import BUILT_IN_SAMPLES, Samples
 from training.importing.source import CONFIG, MODULES, SourceDirectory
@@ -77,6 +77,8 @@ _INSTEAD = {
     "ForMultipleChoice": "it chooses between texts, which no operation does; import an encoder or a classifier",
 }
 """Reasons for refusing other architectures, by the end of their names."""
+_WITHOUT_PADDING = "export the graph so that padding changes no result (attention_mask)"
+"""Advice for ONNX files whose results in batches differ from those of single texts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +116,8 @@ class Importer(BundleSource[Agreement]):
     """An imported model: each architecture defines its section, files, graphs, comparison and quantization."""
 
     advice = "use --name or --version for another bundle, or --force to replace it"
+    advice_on_difference: ClassVar[str] = BY_ONNX
+    """What can be done where results are not those of the reference."""
     quantization: ClassVar[str | None] = "int8-static"
     """The method of `quantize`, as the manifest names it; None where there is none."""
     compares_tokens: ClassVar[bool] = True
@@ -188,7 +192,8 @@ class Importer(BundleSource[Agreement]):
         difference = self.compare(draft, texts)
         if not difference <= TOLERANCE:
             raise ImportRefused(
-                f"{self.compared} differs from that of {versions} by {difference:.1e}, above {TOLERANCE:.0e}"
+                f"{self.compared} differs from that of {versions} by {difference:.1e}, above {TOLERANCE:.0e}; "
+                f"{_WITHOUT_PADDING if 'onnxruntime' in self.reference else self.advice_on_difference}"
             )
         self._largest_difference = difference
         return {versions: difference}
@@ -276,7 +281,7 @@ def write_imported(
     architecture without, `ExportError` where the graphs for GPUs of an int8 bundle are wrong.
     """
     if settings.int8 and importer.quantization is None:
-        raise ImportRefused("models of this architecture are imported in float32")
+        raise ImportRefused("models of this architecture are imported in float32; leave out --quantize")
     return BundleWriter(importer, settings, report).write(output)
 
 

@@ -21,6 +21,11 @@ from training.importing.errors import ImportRefused
 
 __all__ = ["LinearHead", "read_linear_head"]
 
+_INSTEAD = (
+    "train a LogisticRegression on the vectors, import encoder and head as one ONNX file with the output logits, or "
+    "import the directory without the head, as embeddings"
+)
+"""What can be done with a head that is refused."""
 _LARGEST = 1 << 30
 """Bytes of the largest file that is read."""
 
@@ -94,7 +99,7 @@ def read_linear_head(path: Path) -> LinearHead:
     """
     size = path.stat().st_size
     if size > _LARGEST:
-        raise ImportRefused(f"{path.name} has more than {_LARGEST >> 20} MiB")
+        raise ImportRefused(f"{path.name} has more than {_LARGEST >> 20} MiB; {_INSTEAD}")
     try:
         with path.open("rb") as file:
             unpickler = _Unpickler(str(path), file, True)
@@ -106,7 +111,7 @@ def read_linear_head(path: Path) -> LinearHead:
     except Exception as error:  # damaged pickles raise exceptions of many kinds
         raise ImportRefused(
             f"{path.name} is read as a logistic regression of scikit-learn alone, without running it, and is not one: "
-            f"{error or type(error).__name__}"
+            f"{error or type(error).__name__}; {_INSTEAD}"
         ) from error
 
 
@@ -119,7 +124,7 @@ def _head(found: Any) -> LinearHead:
         coefficients, intercepts = (np.stack(each) for each in zip(*rows, strict=True))
         return LinearHead(coefficients, intercepts, tuple(map(str, range(len(rows)))), independent=True)
     if not isinstance(found, _LogisticRegression):
-        raise ImportRefused("the head is no logistic regression")
+        raise ImportRefused(f"the head is no logistic regression; {_INSTEAD}")
     classes = tuple(str(each) for each in np.asarray(found.classes_).tolist())
     coefficients, intercepts = np.asarray(found.coef_, np.float64), _intercepts(found)
     if len(classes) == 2 and len(coefficients) == 1:
@@ -128,14 +133,14 @@ def _head(found: Any) -> LinearHead:
     elif _is_one_versus_rest(found):
         raise _one_versus_rest()
     if coefficients.ndim != 2 or coefficients.shape[0] != len(classes) or intercepts.shape != (len(classes),):
-        raise ImportRefused("the coefficients of the head are not those of its classes")
+        raise ImportRefused(f"the coefficients of the head are not those of its classes; {_INSTEAD}")
     return LinearHead(coefficients, intercepts, classes, independent=False)
 
 
 def _row(found: Any) -> tuple[NDArray[np.float64], float]:
     """Return coefficients `[d]` and intercept of a classifier of one class against its absence."""
     if not isinstance(found, _LogisticRegression) or len(found.classes_) != 2 or len(found.coef_) != 1:
-        raise ImportRefused("the head has other classifiers of single classes than logistic regression")
+        raise ImportRefused(f"the head has other classifiers of single classes than logistic regression; {_INSTEAD}")
     return np.asarray(found.coef_, np.float64)[0], float(_intercepts(found)[0])
 
 
@@ -145,7 +150,9 @@ def _intercepts(found: Any) -> NDArray[np.float64]:
 
 
 def _one_versus_rest() -> ImportRefused:
-    return ImportRefused("the head normalizes one sigmoid for each class (one versus rest), which is not known")
+    return ImportRefused(
+        f"the head normalizes one sigmoid for each class (one versus rest), which is not known; {_INSTEAD}"
+    )
 
 
 def _is_one_versus_rest(found: Any) -> bool:

@@ -14,7 +14,7 @@ from models.bundle.contract import SpecialTokens
 from models.tasks.translation import Languages
 from models.text.sentence_pieces import SentencePieceTokenizer
 from training.bundling.onnx_tools import quiet
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.importing.importer import ImportOptions, need, register
 from training.importing.marian_model import MarianSettings, read_marian
 from training.importing.sentence_pieces import (
@@ -70,7 +70,9 @@ class MarianImporter(TranslationImporter):
     def _special_tokens(self) -> SpecialTokens:
         settings, end = self.settings, self.settings.eos_token_id
         if not self.source_vocabulary["</s>"] == self.target_vocabulary["</s>"] == end:
-            raise ImportRefused(f"</s> is not token {end}, the eos_token_id of config.json, in every vocabulary")
+            raise ImportRefused(
+                f"</s> is not token {end}, the eos_token_id of config.json, in every vocabulary; {SAVED_AGAIN}"
+            )
         return SpecialTokens(unknown=self.source_vocabulary["<unk>"], end=end, start=settings.decoder_start_token_id)
 
     def read_model(self) -> TranslationModel:

@@ -110,7 +110,10 @@ def _importer(
                 each.save_pretrained(directory)
         source = SourceDirectory(Path(directory), _name(module))
         if chosen_importer(source) is not CausalImporter:
-            raise ImportRefused(f"{source.architecture} is no causal language model: a classifier needs labels")
+            raise ImportRefused(
+                f"{source.architecture} is no causal language model; pass labels for a classifier, or save it "
+                "and use softserve-train import"
+            )
         yield CausalImporter(source, options)
 
 
@@ -134,16 +137,24 @@ class _ModuleImporter(ClassifierImporter):
         self._module, self.max_tokens = _Scores(module).eval(), max_tokens
         inner = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if not isinstance(inner, Tokenizer):
-            raise ImportRefused(f"{type(tokenizer).__name__} is no tokenizer of the library tokenizers, nor has one")
+            raise ImportRefused(
+                f"{type(tokenizer).__name__} is no tokenizer of the library tokenizers, nor has one; pass "
+                "tokenizers.Tokenizer, or a fast tokenizer of transformers"
+            )
         self.tokenizer, self.special = encoder_tokenizer(inner)
         self.labels = checked_labels({str(number): label for number, label in enumerate(labels)}, "labels")
         heads = [layer for layer in module.modules() if isinstance(layer, GeneralizedSoftmax)]
         if len(heads) > 1:
-            raise ImportRefused(f"the module has {len(heads)} layers GeneralizedSoftmax; an output layer is one")
+            raise ImportRefused(
+                f"the module has {len(heads)} layers GeneralizedSoftmax; an output layer is one; pass a module with one"
+            )
         self._head = heads[0] if heads else None
         found = self.reference_log_probabilities(EncodedText((self.special.start or 0, self.special.end), 2)).shape
         if found != (len(self.labels),):
-            raise ImportRefused(f"the module gives {list(found)} scores of a text, there are {len(self.labels)} labels")
+            raise ImportRefused(
+                f"the module gives {list(found)} scores of a text, there are {len(self.labels)} labels; they must be "
+                "equally many"
+            )
 
     def softmax(self) -> Mapping[str, object] | None:
         return super().softmax() if self._head is None else layer_section(self._head)
@@ -165,7 +176,9 @@ class _ModuleImporter(ClassifierImporter):
         try:
             return {"classify": BundleGraph(self.contract, to_onnx(graph, weights))}
         except Exception as error:  # torch's exporter raises exceptions of many kinds
-            raise ImportRefused(f"torch cannot export {self.source.name}: {error}") from error
+            raise ImportRefused(
+                f"torch cannot export {self.source.name}: {error}; export it to ONNX otherwise and import that file"
+            ) from error
 
     @torch.no_grad()
     def reference_log_probabilities(self, text: EncodedText) -> NDArray[np.float32]:
@@ -175,6 +188,7 @@ class _ModuleImporter(ClassifierImporter):
         except Exception as error:  # the module's code is the caller's
             raise ImportRefused(
                 f"{self.source.name} fails on a text of {len(tokens)} tokens, the largest being {max(tokens)}: {error}"
+                "; is this too long (max_tokens), or is the tokenizer another model's?"
             ) from error
         found: NDArray[np.float32] = functional.log_softmax(scores.float(), dim=-1)[0].numpy()
         return found

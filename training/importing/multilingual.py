@@ -14,7 +14,7 @@ from typing import Any
 from models.bundle.contract import SpecialTokens
 from models.text.sentence_pieces import SentencePieceTokenizer
 from training.bundling.onnx_tools import quiet
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.importing.importer import ImportOptions, need, register
 from training.importing.multilingual_model import MultilingualSettings, read_multilingual
 from training.importing.sentence_pieces import CHARACTERS, SentencePieceModel, compare_pieces, read_vocabulary
@@ -44,7 +44,8 @@ class MultilingualImporter(TranslationImporter):
         self._said = source.json("tokenizer_config.json", optional=True)
         if self._said.get("legacy_behaviour") is True:
             raise ImportRefused(
-                "tokenizer_config.json: legacy_behaviour, language tokens after a source, is not supported"
+                "tokenizer_config.json: legacy_behaviour, language tokens after a source, is not supported; "
+                "save the tokenizer without it, where the model was not trained with it"
             )
         self._has_pieces = source.has(_VOCABULARY) and source.has(_PIECES)
         """Whether the tokenizer is that of M2M100: a SentencePiece model, and ids in another file."""
@@ -57,7 +58,9 @@ class MultilingualImporter(TranslationImporter):
         unknown = self._tokenizer.convert_tokens_to_ids("<unk>")
         self.special_tokens = SpecialTokens(unknown=unknown, end=settings.eos_token_id, start=settings.start)
         if self._tokenizer.convert_tokens_to_ids("</s>") != settings.eos_token_id:
-            raise ImportRefused(f"</s> is not token {settings.eos_token_id}, the eos_token_id of config.json")
+            raise ImportRefused(
+                f"</s> is not token {settings.eos_token_id}, the eos_token_id of config.json; {SAVED_AGAIN}"
+            )
         self.sizes = NetworkSizes.of_bart(settings, "pre", settings.vocab_size)
         self.never_generated = settings.never_generated
         self.max_tokens = self.chosen_max_tokens()
@@ -72,14 +75,16 @@ class MultilingualImporter(TranslationImporter):
             with quiet():
                 return transformers.M2M100Tokenizer.from_pretrained(self.source.path, local_files_only=True)
         except Exception as error:  # whatever a file of the directory leads to
-            raise ImportRefused(f"the tokenizer of {self.source.name} cannot be read: {error}") from error
+            raise ImportRefused(
+                f"the tokenizer of {self.source.name} cannot be read: {error}; {SAVED_AGAIN}"
+            ) from error
 
     def _language_tokens(self) -> dict[str, int]:
         """Return the tokens of the languages by code; raises `ImportRefused` where there are none."""
         found = dict(self._tokenizer.lang_code_to_id) if self._has_pieces else language_tokens(self._tokenizer)
         if not found or max(found.values()) >= self.settings.vocab_size:
             raise ImportRefused(
-                f"the tokenizer has no tokens of languages below {self.settings.vocab_size}, vocab_size"
+                f"the tokenizer has no tokens of languages below {self.settings.vocab_size}, vocab_size; {SAVED_AGAIN}"
             )
         return found
 

@@ -51,7 +51,10 @@ class OnnxClassifierImporter(ClassifierImporter):
         found = encoder.config.get("id2label") or {str(number): str(number) for number in range(len(scores))}
         self.labels = checked_labels(found, CONFIG)
         if len(self.labels) != len(scores):
-            raise ImportRefused(f"the graph has {len(scores)} classes, id2label in {CONFIG} has {len(self.labels)}")
+            raise ImportRefused(
+                f"the graph has {len(scores)} classes, id2label in {CONFIG} has {len(self.labels)}; "
+                "name each there, or remove it"
+            )
 
     def network(self) -> Mapping[str, object]:
         return self._encoder.network

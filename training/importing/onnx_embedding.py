@@ -61,7 +61,8 @@ class OnnxEmbeddingImporter(EmbedderImporter):
         sample, found = encoder.sample()
         if not self._has_vectors and len(found) != len(sample.tokens):
             raise ImportRefused(
-                f"the graph gives hidden states of {len(found)} tokens for a text of {len(sample.tokens)}"
+                f"the graph gives hidden states of {len(found)} tokens for a text of {len(sample.tokens)}; export "
+                "the graph with a vector for each token, or with one for each text as {VECTORS}"
             )
         self.dimensions = len(self.reference_vector(sample))
 

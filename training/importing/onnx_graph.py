@@ -61,7 +61,9 @@ class OriginalGraph:
         self._check_inputs()
         kind = graph_outputs(model)[output]
         if kind.elem_type not in _FLOATS or len(kind.shape.dim) != len(axes):
-            raise ImportRefused(f"output {output} must be {noun}, [{', '.join(axes)}]{hint}")
+            raise ImportRefused(
+                f"output {output} must be {noun}, [{', '.join(axes)}]{hint or '; export it so, in float32'}"
+            )
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
         try:
@@ -69,19 +71,22 @@ class OriginalGraph:
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # onnxruntime's exceptions share no public base
-            raise ImportRefused(f"onnxruntime does not load the graph: {error}") from error
+            raise ImportRefused(f"onnxruntime does not load the graph: {error}; export it again in float32") from error
 
     def _check_inputs(self) -> None:
         if _IDS not in self.inputs or not set(self.inputs) <= {_IDS, _MASK, SEGMENTS}:
             raise ImportRefused(
                 f"the graph has the inputs {', '.join(self.inputs)}; needed is {_IDS}, and {_MASK} and {SEGMENTS} are "
-                "possible"
+                "possible: name them so in the export (input_names of torch.onnx.export)"
             )
         for name, kind in self.inputs.items():
             if kind.elem_type not in _INTEGERS or len(kind.shape.dim) != 2:
-                raise ImportRefused(f"input {name} must be a matrix of int64 or int32, [texts, tokens]")
+                raise ImportRefused(f"input {name} must be a matrix of int64 or int32, [texts, tokens]; export it so")
             if any(dim.HasField("dim_value") for dim in kind.shape.dim):
-                raise ImportRefused(f"input {name} has a fixed size; numbers of texts and of tokens must vary")
+                raise ImportRefused(
+                    f"input {name} has a fixed size; export it with variable numbers of texts and "
+                    "tokens (dynamic_axes of torch.onnx.export)"
+                )
 
     @property
     def line(self) -> str:
@@ -116,7 +121,10 @@ def scores_output(model: onnx.ModelProto) -> str:
     names = list(graph_outputs(model))
     if LOGITS not in names and len(names) != 1:
         known = ", ".join((LOGITS, VECTORS, *HIDDEN))
-        raise ImportRefused(f"the graph has the outputs {', '.join(names)}, none of them one of {known}")
+        raise ImportRefused(
+            f"the graph has the outputs {', '.join(names)}, none of them one of {known}; rename one in the export "
+            "(output_names of torch.onnx.export)"
+        )
     return LOGITS if LOGITS in names else names[0]
 
 
@@ -144,7 +152,7 @@ def read_graph(source: SourceDirectory, *, weights: bool = True) -> onnx.ModelPr
     try:
         model = onnx.load(source.file(name), load_external_data=False)
         if not model.graph.output:
-            raise ImportRefused(f"{name} is not an ONNX file: it has no outputs")
+            raise ImportRefused(f"{name} is not an ONNX file: it has no outputs; export it again")
         if not weights:
             return model
         for file in sorted(_external_files(model)):
@@ -154,7 +162,7 @@ def read_graph(source: SourceDirectory, *, weights: bool = True) -> onnx.ModelPr
     except ImportRefused:
         raise
     except Exception as error:  # protobuf, onnx and the operating system raise exceptions of their own
-        raise ImportRefused(f"{name} is not an ONNX file: {error}") from error
+        raise ImportRefused(f"{name} is not an ONNX file: {error}; export it again, with its data beside it") from error
     version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
     if version < _OLDEST_OPSET:
         raise ImportRefused(

@@ -39,7 +39,10 @@ class OnnxRegressionImporter(RegressorImporter):
         self.encoder = OnnxEncoder(source, OriginalGraph(model, output, axes, "a number"), options.max_tokens)
         _, numbers = self.encoder.sample()
         if numbers.size != 1:
-            raise ImportRefused(f"the graph gives {numbers.size} numbers for each text; models of one can be imported")
+            raise ImportRefused(
+                f"the graph gives {numbers.size} numbers for each text; export it with one, or "
+                "correct problem_type and id2label in config.json to import a classifier"
+            )
         self.activation = score_activation(self.encoder.config)
 
     def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:

@@ -39,7 +39,10 @@ class OnnxTaggerImporter(TaggerImporter):
         self.tokenizer, self.special, self.max_tokens = encoder.tokenizer, encoder.special, encoder.max_tokens
         sample, scores = encoder.sample()
         if len(scores) != len(sample.tokens):
-            raise ImportRefused(f"the graph gives scores of {len(scores)} tokens for a text of {len(sample.tokens)}")
+            raise ImportRefused(
+                f"the graph gives scores of {len(scores)} tokens for a text of {len(sample.tokens)}; export "
+                "the graph with scores of each token"
+            )
         self.labels = token_labels(encoder.config.get("id2label"), scores.shape[1])
 
     def network(self) -> Mapping[str, object]:

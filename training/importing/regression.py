@@ -32,7 +32,10 @@ class RegressionImporter(RegressorImporter):
         super().__init__(source, options)
         self.encoder = Encoder(source, options)
         if self.encoder.config.num_labels != 1:
-            raise ImportRefused("a model of regression with several numbers cannot be imported; one number can be")
+            raise ImportRefused(
+                "a model of regression with several numbers cannot be imported; export it to ONNX with the number "
+                "that is needed as output logits, [texts, 1], and import that file"
+            )
         self.activation = score_activation(source.config)
 
     def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:

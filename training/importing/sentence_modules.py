@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.importing.source import MODULES, SourceDirectory
 from training.networks.weight_files import read_weights
 
@@ -35,6 +35,8 @@ _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "Sigmoid": torch.sigmoid,
 }
 """Activation functions of dense layers, by the last part of their name in torch."""
+_INSTEAD = "import an ONNX file of the model with the output sentence_embedding (optimum-cli export onnx)"
+"""What can be done with other modules."""
 _SETTINGS, _PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
 
 
@@ -74,7 +76,7 @@ def read_modules(source: SourceDirectory, pooling: str | None) -> SentenceModule
             )
         return SentenceModules(poolings=(_known(pooling, "--pooling"),))
     if pooling is not None:
-        raise ImportRefused(f"--pooling is for encoders without {MODULES}, and {source.name} has one")
+        raise ImportRefused(f"--pooling is for encoders without {MODULES}, and {source.name} has one; leave it out")
     pooled, dense, normalized = _after_the_encoder(source)
     return replace(_settings(source), poolings=_poolings(pooled), dense=dense, normalized=normalized)
 
@@ -92,7 +94,7 @@ def _settings(source: SourceDirectory) -> SentenceModules:
     settings, stated = source.json(_SETTINGS, optional=True), source.json(_PROMPTS, optional=True)
     prompts = stated.get("prompts") or {}
     if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
-        raise ImportRefused(f"prompts in {_PROMPTS} must be texts by name")
+        raise ImportRefused(f"prompts in {_PROMPTS} must be texts by name; correct it there")
     longest = settings.get("max_seq_length")
     return SentenceModules(
         poolings=(),
@@ -111,13 +113,15 @@ def _after_the_encoder(
     if first[0] != "Transformer" or first[1] not in ("", "."):
         raise ImportRefused(
             f"the first module of {MODULES} must be a Transformer in the directory itself, not {first[0]} in "
-            f"{first[1]!r}"
+            f"{first[1]!r}; {_INSTEAD}"
         )
     if not rest or rest[0][0] != "Pooling":
-        raise ImportRefused(f"the second module of {MODULES} must be Pooling")
+        raise ImportRefused(f"the second module of {MODULES} must be Pooling; {_INSTEAD}")
     pooled = source.json(f"{rest[0][1]}/config.json")
     if pooled.get("include_prompt", True) is not True:
-        raise ImportRefused("include_prompt is false: vectors without the tokens of the prompt are not computed")
+        raise ImportRefused(
+            f"include_prompt is false: vectors without the tokens of the prompt are not computed; {_INSTEAD}"
+        )
     dense, normalized = [], False
     for kind, path in rest[1:]:
         if kind == "Dense" and not normalized:
@@ -125,7 +129,9 @@ def _after_the_encoder(
         elif kind == "Normalize":
             normalized = True
         elif kind != "Dropout":
-            raise ImportRefused(f"{MODULES} has a module {kind}; known are Transformer, Pooling, Dense and Normalize")
+            raise ImportRefused(
+                f"{MODULES} has a module {kind}; known are Transformer, Pooling, Dense and Normalize; {_INSTEAD}"
+            )
     return pooled, dense, normalized
 
 
@@ -136,10 +142,10 @@ def _listed(source: SourceDirectory) -> list[tuple[str, str]]:
     for each in content:
         kind, path = (each.get(name) if isinstance(each, dict) else None for name in ("type", "path"))
         if not isinstance(kind, str) or not isinstance(path, str) or path.startswith("/") or ".." in path:
-            raise ImportRefused(f"{MODULES} must be a list of modules with type and path")
+            raise ImportRefused(f"{MODULES} must be a list of modules with type and path; {SAVED_AGAIN}")
         found.append((kind.rpartition(".")[2], path))
     if not found:
-        raise ImportRefused(f"{MODULES} names no module")
+        raise ImportRefused(f"{MODULES} names no module; {SAVED_AGAIN}")
     return found
 
 
@@ -161,18 +167,20 @@ def _dense(source: SourceDirectory, path: str) -> tuple[Tensor, Tensor | None, s
     config = source.json(f"{path}/config.json")
     activation = str(config.get("activation_function", "torch.nn.modules.activation.Tanh")).rpartition(".")[2]
     if activation not in _ACTIVATIONS:
-        raise ImportRefused(f"{path} has the activation function {activation}; known are {', '.join(_ACTIVATIONS)}")
+        raise ImportRefused(
+            f"{path} has the activation function {activation}; known are {', '.join(_ACTIVATIONS)}; {_INSTEAD}"
+        )
     if config.get("use_residual"):
-        raise ImportRefused(f"{path} has a residual connection, which is not known")
+        raise ImportRefused(f"{path} has a residual connection, which is not known; {_INSTEAD}")
     names = [f"{path}/{name}" for name in ("model.safetensors", "pytorch_model.bin")]
     name = next((each for each in names if source.has(each)), names[0])
     try:
         weights = read_weights(source.file(name))
     except (OSError, ValueError) as error:
-        raise ImportRefused(f"{name}: {error}") from error
+        raise ImportRefused(f"{name}: {error}; {SAVED_AGAIN}") from error
     matrix, bias = weights.get("linear.weight"), weights.get("linear.bias")
     if matrix is None or matrix.dim() != 2 or (bias is not None and bias.shape != matrix.shape[:1]):
-        raise ImportRefused(f"{name} lacks linear.weight, or has it in another shape than linear.bias")
+        raise ImportRefused(f"{name} lacks linear.weight, or has it in another shape than linear.bias; {SAVED_AGAIN}")
     return matrix.float(), None if bias is None else bias.float(), activation
 
 

@@ -18,7 +18,7 @@ from tokenizers.models import Unigram
 
 from models.text.sentence_pieces import HIDDEN, SPECIAL, SentencePieceTokenizer
 from training.data.sentence_pieces import BPE, NORMAL, read_sentence_pieces
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
@@ -62,7 +62,7 @@ class SentencePieceModel:
         try:
             keys = list(_replaced(self.charsmap))
         except (struct.error, ValueError) as error:
-            raise ImportRefused(f"the replacements of characters are damaged: {error}") from error
+            raise ImportRefused(f"the replacements of characters are damaged: {error}; {SAVED_AGAIN}") from error
         return {
             "charsmap": base64.b64encode(self.charsmap).decode(),
             "alone": "".join(sorted(key for key in keys if len(key) == 1)),
@@ -112,7 +112,7 @@ def compare_pieces(reference: Any, model: Any, ours: SentencePieceTokenizer, tex
     for text, ids in zip(texts, ours.encode_batch(texts), strict=True):
         expected = reference.convert_tokens_to_ids(model.encode(text, out_type=str))
         if ids != expected:
-            raise ImportRefused(f"{text!r} gets the tokens {ids}, by transformers {expected}")
+            raise ImportRefused(f"{text!r} gets the tokens {ids}, by transformers {expected}; {SAVED_AGAIN}")
 
 
 def is_language(piece: str) -> bool:
@@ -124,12 +124,14 @@ def read_vocabulary(source: SourceDirectory, name: str, size: int) -> dict[str, 
     """Return the ids of the pieces; raises `ImportRefused` where they are not those of a network with `size` tokens."""
     content = source.json(name)
     if not all(type(token) is int for token in content.values()):
-        raise ImportRefused(f"{name} does not map pieces to ids")
+        raise ImportRefused(f"{name} does not map pieces to ids; {SAVED_AGAIN}")
     if missing := [piece for piece in ("<unk>", "</s>") if piece not in content]:
-        raise ImportRefused(f"{name} lacks {' and '.join(missing)}")
+        raise ImportRefused(f"{name} lacks {' and '.join(missing)}; {SAVED_AGAIN}")
     ids = list(content.values())
     if len(set(ids)) != len(ids) or min(ids) < 0 or max(ids) >= size:
-        raise ImportRefused(f"{name} has ids that are used twice or are not below vocab_size, which is {size}")
+        raise ImportRefused(
+            f"{name} has ids that are used twice or are not below vocab_size, which is {size}; {SAVED_AGAIN}"
+        )
     return content
 
 

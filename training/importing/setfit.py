@@ -21,7 +21,7 @@ from training.bundling.weight_file import WeightFile
 from training.importing.classifier import ClassifierImporter, checked_labels
 from training.importing.embedding import SentenceEncoder
 from training.importing.encoder_graph import TopClasses, log_probabilities
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.importing.importer import SETFIT, SETFIT_HEAD, ImportOptions, register
 from training.importing.linear_heads import LinearHead, read_linear_head
 from training.importing.source import SourceDirectory
@@ -38,13 +38,14 @@ class SetFitImporter(ClassifierImporter):
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
         if options.pooling is not None:
-            raise ImportRefused("--pooling is for encoders without modules.json")
+            raise ImportRefused("--pooling is for encoders without modules.json; leave it out")
         self._sentences = sentences = SentenceEncoder(source, options)
         stated = source.json(_CONFIG, optional=True)
         head = read_linear_head(source.file(SETFIT_HEAD))
         if head.coefficients.shape[1] != sentences.dimensions:
             raise ImportRefused(
-                f"{SETFIT_HEAD} reads {head.coefficients.shape[1]} dimensions, not {sentences.dimensions}"
+                f"{SETFIT_HEAD} reads {head.coefficients.shape[1]} dimensions, not {sentences.dimensions}; "
+                f"{SAVED_AGAIN}"
             )
         self.independent = head.independent
         self.labels = _labels(stated.get("labels"), head)
@@ -115,9 +116,9 @@ def _labels(stated: object, head: LinearHead) -> tuple[str, ...]:
     names = list(head.classes)
     if stated is not None:
         if not isinstance(stated, list):
-            raise ImportRefused(f"labels in {_CONFIG} must be a list")
+            raise ImportRefused(f"labels in {_CONFIG} must be a list; correct it there")
         if all(each.isdecimal() and int(each) < len(stated) for each in head.classes):
             names = [stated[int(each)] for each in head.classes]
         elif len(stated) != count:
-            raise ImportRefused(f"{_CONFIG} has {len(stated)} labels, the head {count} classes")
+            raise ImportRefused(f"{_CONFIG} has {len(stated)} labels, the head {count} classes; name each there")
     return checked_labels({str(number): name for number, name in enumerate(names)}, _CONFIG)

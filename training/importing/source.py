@@ -12,7 +12,7 @@ import yaml
 from torch import Tensor
 
 from models.reading import sha256_of
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.networks.weight_files import read_weights
 
 __all__ = ["CONFIG", "MODULES", "SourceDirectory", "open_source"]
@@ -89,7 +89,7 @@ class SourceDirectory:
         """Return the path of a file that is going to be read; raises `ImportRefused` where there is none."""
         path = self.path / name
         if not path.is_file():
-            raise ImportRefused(f"{self.name} has no {name}")
+            raise ImportRefused(f"{self.name} has no {name}; {SAVED_AGAIN}")
         if name not in self._read:
             self._read[name] = sha256_of(path)
         return path
@@ -104,24 +104,24 @@ class SourceDirectory:
             return {}
         content = self._parsed(name)
         if not isinstance(content, dict):
-            raise ImportRefused(f"{name} holds no JSON object")
+            raise ImportRefused(f"{name} holds no JSON object; {SAVED_AGAIN}")
         return content
 
     def json_list(self, name: str) -> list[Any]:
         """Return the list in a JSON file; raises `ImportRefused`."""
         content = self._parsed(name)
         if not isinstance(content, list):
-            raise ImportRefused(f"{name} holds no JSON list")
+            raise ImportRefused(f"{name} holds no JSON list; {SAVED_AGAIN}")
         return content
 
     def _parsed(self, name: str) -> object:
         path = self.file(name)
         if path.stat().st_size > _LARGEST_TEXT:
-            raise ImportRefused(f"{name} has more than {_LARGEST_TEXT >> 20} MiB")
+            raise ImportRefused(f"{name} has more than {_LARGEST_TEXT >> 20} MiB; {SAVED_AGAIN}")
         try:
             content: object = json.loads(path.read_bytes())
         except (ValueError, RecursionError) as error:
-            raise ImportRefused(f"{name} is not JSON: {error}") from error
+            raise ImportRefused(f"{name} is not JSON: {error}; {SAVED_AGAIN}") from error
         return content
 
     @cached_property
@@ -134,7 +134,9 @@ class SourceDirectory:
         """The class that `config.json` names; raises `ImportRefused` where it does not name one."""
         names = self.config.get("architectures")
         if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-            raise ImportRefused(f"architectures in {CONFIG} must name one class, not {names!r}")
+            raise ImportRefused(
+                f"architectures in {CONFIG} must name one class, not {names!r}; state the model's class there"
+            )
         return names[0]
 
     def weights(self) -> dict[str, Tensor]:
@@ -147,7 +149,8 @@ class SourceDirectory:
             try:
                 tensors |= read_weights(self.file(name))
             except (OSError, ValueError) as error:
-                raise ImportRefused(str(error).replace(f"{self.path}/", "")) from error
+                reason = str(error).replace(f"{self.path}/", "")
+                raise ImportRefused(f"{reason}; {SAVED_AGAIN}") from error
         return tensors
 
     def _weight_files(self) -> list[str]:
@@ -158,7 +161,7 @@ class SourceDirectory:
                 parts = self.json(index).get("weight_map")
                 ending = Path(file).suffix
                 if not isinstance(parts, dict) or not all(_is_plain(name, ending) for name in parts.values()):
-                    raise ImportRefused(f"weight_map in {index} does not name files of the directory")
+                    raise ImportRefused(f"weight_map in {index} does not name files of the directory; {SAVED_AGAIN}")
                 return sorted(set(parts.values()))
         pickles = sorted(file.name for file in self.path.iterdir() if file.suffix in _PICKLES)
         if pickles:
@@ -166,7 +169,7 @@ class SourceDirectory:
                 f"{self.name} has its weights in {', '.join(pickles)} only, which may run code when it is read; "
                 f"convert them to {WEIGHTS} first (in transformers: model.save_pretrained)"
             )
-        raise ImportRefused(f"{self.name} has no {WEIGHTS}")
+        raise ImportRefused(f"{self.name} has no {WEIGHTS}; {SAVED_AGAIN}")
 
     def licence(self) -> str | None:
         """Return the licence that the model card states in its front matter."""
@@ -253,14 +256,16 @@ def _downloaded(where: str) -> SourceDirectory:
     except ImportRefused:
         raise
     except Exception as error:  # its errors, and those of its HTTP client, share no public base
-        raise ImportRefused(f"{where} cannot be downloaded: {error}") from error
+        raise ImportRefused(
+            f"{where} cannot be downloaded: {error}; import a directory with its files instead"
+        ) from error
     for file in listed.siblings or []:
         if file.lfs is not None and (path / file.rfilename).is_file():
             _check_download(name, path / file.rfilename, file.lfs.sha256)
     if graph is None:
         return SourceDirectory(path, name, listed.sha)
     if not (path / graph).is_file():
-        raise ImportRefused(f"{name} has no {graph}")
+        raise ImportRefused(f"{name} has no {graph}; its ONNX files: {', '.join(_graphs(files)) or 'none'}")
     local = _of_graph(path / graph)
     return SourceDirectory(local.path, name, listed.sha, onnx=local.onnx)
 
@@ -269,11 +274,15 @@ def _only_graph(where: str, files: Sequence[str]) -> str | None:
     """Return the ONNX file of a model without other weights; raises `ImportRefused` where it has several."""
     if any("/" not in file and (file.endswith(".safetensors") or file in _TORCH_WEIGHT_FILES) for file in files):
         return None
-    graphs = [file for file in files if re.fullmatch(rf"({_GRAPHS}/)?[^/]+\.onnx", file)]
+    graphs = _graphs(files)
     if len(graphs) > 1:
         named = ", ".join(f"{where}:{graph}" for graph in graphs)
         raise ImportRefused(f"{where} has several ONNX files; name the one to import: {named}")
     return graphs[0] if graphs else None
+
+
+def _graphs(files: Sequence[str]) -> list[str]:
+    return [file for file in files if re.fullmatch(rf"({_GRAPHS}/)?[^/]+\.onnx", file)]
 
 
 def _wanted(files: Sequence[str], graph: str | None) -> list[str]:
@@ -286,4 +295,6 @@ def _wanted(files: Sequence[str], graph: str | None) -> list[str]:
 
 def _check_download(name: str, file: Path, expected: str) -> None:
     if sha256_of(file) != expected:
-        raise ImportRefused(f"{file.name} of {name} is not the file that the Hub describes (checksum)")
+        raise ImportRefused(
+            f"{file.name} of {name} is not the file that the Hub describes (checksum); download it again"
+        )

@@ -108,10 +108,10 @@ class TaggerImporter(Importer):
 def token_labels(found: object, count: int) -> tuple[str, ...]:
     """Return the `count` labels of `id2label`; raises `ImportRefused` for labels that a bundle cannot have."""
     if not 2 <= count <= MOST_LABELS:
-        raise ImportRefused(f"the model has {count} labels; models with 2 to {MOST_LABELS} can be imported")
+        raise ImportRefused(f"the model has {count} labels; train it again with 2 to {MOST_LABELS}")
     labels = checked_labels(found or {str(number): f"LABEL_{number}" for number in range(count)}, CONFIG)
     if len(labels) != count:
-        raise ImportRefused(f"the model has {count} labels, id2label in {CONFIG} has {len(labels)}")
+        raise ImportRefused(f"the model has {count} labels, id2label in {CONFIG} has {len(labels)}; name each there")
     return labels
 
 

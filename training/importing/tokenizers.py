@@ -10,7 +10,7 @@ from models.native import native_errors
 from models.text.encoding import EncoderTexts
 from models.text.tokenization import EncoderTokenizer
 from training.data.tokenization import framing_tokens
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 from training.importing.importer import need
 from training.importing.source import SourceDirectory
 
@@ -38,6 +38,8 @@ _FILES = (
     "sentencepiece.bpe.model",
 )
 """Files, besides `tokenizer.json`, that tokenizers are read from."""
+_CONVERTED = f"give the directory a {TOKENIZER} of the library tokenizers (save_pretrained of a fast tokenizer)"
+"""What can be done with other tokenizers."""
 _CODE = "auto_map"
 """Key of JSON files that names Python code to run."""
 
@@ -48,22 +50,27 @@ def reference_tokenizer(source: SourceDirectory) -> Any:
     present = [name for name in (TOKENIZER, *_FILES) if source.has(name)]
     if not any(name in present for name in (TOKENIZER, *_FILES[3:])):
         raise ImportRefused(
-            f"{source.name} has no {TOKENIZER}, and no other vocabulary such as {', '.join(_FILES[3:])}"
+            f"{source.name} has no {TOKENIZER}, and no other vocabulary such as {', '.join(_FILES[3:])}; "
+            "add the model's (tokenizer.save_pretrained)"
         )
     for name in present:
         source.file(name)
     if _CODE in source.json("tokenizer_config.json", optional=True):
-        raise ImportRefused("tokenizer_config.json names code of the directory for its tokenizer, which is not run")
+        raise ImportRefused(
+            f"tokenizer_config.json names code of the directory for its tokenizer, which is not run; {_CONVERTED}"
+        )
     transformers = need("transformers")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             source.path, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # tokenizers raises bare Exception
-        raise ImportRefused(f"the tokenizer of {source.name} cannot be read: {_first_line(error)}") from error
+        raise ImportRefused(
+            f"the tokenizer of {source.name} cannot be read: {_first_line(error)}; {_CONVERTED}"
+        ) from error
     if not tokenizer.is_fast:
         raise ImportRefused(
-            f"transformers cannot convert {type(tokenizer).__name__} to a file of the library tokenizers"
+            f"transformers cannot convert {type(tokenizer).__name__} to a file of the library tokenizers; {_CONVERTED}"
         )
     return tokenizer
 
@@ -76,7 +83,7 @@ def read_tokenizer(source: SourceDirectory) -> Tokenizer:
     except ImportRefused:
         raise
     except Exception as error:  # tokenizers raises bare Exception
-        raise ImportRefused(f"{TOKENIZER} is not a tokenizer file: {_first_line(error)}") from error
+        raise ImportRefused(f"{TOKENIZER} is not a tokenizer file: {_first_line(error)}; {SAVED_AGAIN}") from error
 
 
 @native_errors()
@@ -85,7 +92,7 @@ def encoder_tokenizer(tokenizer: Tokenizer) -> tuple[EncoderTokenizer, SpecialTo
     try:
         special = framing_tokens(tokenizer)
     except ValueError as error:
-        raise ImportRefused(str(error)) from error
+        raise ImportRefused(f"{error}; set its post_processor to that (TemplateProcessing)") from error
     return EncoderTokenizer(Tokenizer.from_str(tokenizer.to_str()), special), special
 
 
@@ -112,7 +119,9 @@ def compare_spans(ours: EncoderTokenizer, reference: Any, texts: Sequence[str]) 
     encoded = reference(texts, truncation=False, verbose=False, return_offsets_mapping=True)["offset_mapping"]
     for text, wanted, (_, spans) in zip(texts, encoded, ours.encode_with_spans(texts), strict=True):
         if list(map(tuple, wanted[1:-1])) != list(spans):
-            raise ImportRefused(f"the tokens of {text[:80]!r} stand for other characters than in transformers")
+            raise ImportRefused(
+                f"the tokens of {text[:80]!r} stand for other characters than in transformers; {_CONVERTED}"
+            )
 
 
 def _is_plain(text: str, reference: Any) -> bool:
@@ -124,7 +133,9 @@ def _compare(shown: Sequence[str], found: Sequence[list[int]], reference: Any, *
     expected = reference(*map(list, texts), truncation=False, verbose=False)["input_ids"]
     for text, wanted, got in zip(shown, expected, found, strict=True):
         if wanted != got:
-            raise ImportRefused(f"{text[:80]!r} gets the tokens {got[:20]}, but {wanted[:20]} in transformers")
+            raise ImportRefused(
+                f"{text[:80]!r} gets the tokens {got[:20]}, but {wanted[:20]} in transformers; {_CONVERTED}"
+            )
 
 
 def _first_line(error: Exception) -> str:

@@ -25,7 +25,7 @@ from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
 from training.bundling.verify import TOLERANCE, absolute_difference
 from training.bundling.weight_file import WeightFile
-from training.importing.errors import ImportRefused
+from training.importing.errors import BY_OWN_IMPORTER, ImportRefused
 from training.importing.importer import Agreement, Importer, need
 from training.importing.translation_settings import BartSettings
 from training.networks.translation_model import TranslationModel
@@ -104,6 +104,7 @@ class TranslationImporter(Importer):
     """Import of a translation model, an encoder-decoder Transformer of transformers."""
 
     task = "translation"
+    advice_on_difference = BY_OWN_IMPORTER
     reference_class: ClassVar[str]
     """The class of transformers that the model is compared with."""
     sizes: NetworkSizes
@@ -250,7 +251,9 @@ class TranslationImporter(Importer):
         ours, theirs = self._log_probabilities(module, reference, [*query.tokens, end], target)
         chosen = theirs[torch.arange(len(target)), torch.tensor(target)]
         if not bool((theirs.amax(1) - chosen <= TOLERANCE)[forced:].all()):
-            raise ImportRefused(f"greedy search finds another translation than transformers: {best.tokens}")
+            raise ImportRefused(
+                f"greedy search finds another translation than transformers: {best.tokens}; {BY_OWN_IMPORTER}"
+            )
         average = abs(float(chosen[forced:].double().sum()) - best.log_probability) / len(target)
         return float(np.maximum(average, absolute_difference(theirs.numpy(), ours.numpy()).max()))
 

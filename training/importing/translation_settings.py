@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from training.importing.errors import ImportRefused, described
+from training.importing.errors import BY_OWN_IMPORTER, ImportRefused, described
 
 __all__ = ["BartSettings", "Size", "Token", "TranslationSettings"]
 
@@ -26,7 +26,7 @@ class TranslationSettings(BaseModel):
         try:
             return cls.model_validate({**cls.defaults(config), **config})
         except ValidationError as error:
-            raise ImportRefused(f"config.json: {described(error)}") from error
+            raise ImportRefused(f"config.json: {described(error)}; {BY_OWN_IMPORTER}") from error
 
     @classmethod
     def defaults(cls, config: Mapping[str, object]) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer
 from models.bundle.contract import SpecialTokens
 from models.native import native_errors
 from models.text.tokenization import SubwordTokenizer
-from training.importing.errors import ImportRefused
+from training.importing.errors import SAVED_AGAIN, ImportRefused
 
 __all__ = ["compare_subwords", "language_tokens", "service_tokenizer"]
 
@@ -42,10 +42,13 @@ def service_tokenizer(tokenizer: Any, vocab_size: int, special: Collection[str])
     found.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
     missing = vocab_size - found.get_vocab_size()
     if missing < 0:
-        raise ImportRefused(f"the tokenizer has {-missing} tokens more than vocab_size, which is {vocab_size}")
+        raise ImportRefused(
+            f"the tokenizer has {-missing} tokens more than vocab_size, which is {vocab_size}; resize the table of "
+            "words (model.resize_token_embeddings), or take the model's own tokenizer"
+        )
     found.add_special_tokens([AddedToken(f"<unused_token_{number}>", special=True) for number in range(missing)])
     if found.get_vocab_size() != vocab_size or found.id_to_token(vocab_size - 1) is None:
-        raise ImportRefused(f"the ids of the tokenizer are not those from 0 to {vocab_size - 1}")
+        raise ImportRefused(f"the ids of the tokenizer are not those from 0 to {vocab_size - 1}; {SAVED_AGAIN}")
     return found
 
 
@@ -65,5 +68,6 @@ def compare_subwords(
     for text, wanted, ids in zip(plain, expected, ours.encode_batch(plain), strict=True):
         if wanted != [*before, *ids]:
             raise ImportRefused(
-                f"{text[:80]!r} gets the tokens {[*before, *ids][:20]}, but {wanted[:20]} in transformers"
+                f"{text[:80]!r} gets the tokens {[*before, *ids][:20]}, but {wanted[:20]} in transformers; "
+                f"{SAVED_AGAIN}"
             )

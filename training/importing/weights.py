@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from training.importing.errors import ImportRefused
+from training.importing.errors import BY_OWN_IMPORTER, SAVED_AGAIN, ImportRefused
 
 __all__ = ["NamedWeights", "assign", "output_bias", "without_memory"]
 
@@ -25,15 +25,18 @@ class NamedWeights:
         """Remove the tensors of these names, which are one weight, and return it; raises `ImportRefused`."""
         found = {name: self.tensors.pop(name) for name in names if name in self.tensors}
         if not found:
-            raise ImportRefused(f"the weights lack {names[0]}")
+            raise ImportRefused(f"the weights lack {names[0]}; {SAVED_AGAIN}")
         (name, weight), *others = found.items()
         if tuple(weight.shape) != shape:
-            raise ImportRefused(f"weights: {name} has shape {list(weight.shape)}, not {list(shape)}")
+            raise ImportRefused(f"weights: {name} has shape {list(weight.shape)}, not {list(shape)}; {SAVED_AGAIN}")
         if not all(bool(bound.isfinite()) for bound in weight.aminmax()):  # without a copy, and NaN is both bounds
-            raise ImportRefused(f"weights: {name} has entries that are not finite")
+            raise ImportRefused(f"weights: {name} has entries that are not finite; {SAVED_AGAIN}")
         for other, values in others:
             if not torch.equal(values, weight):
-                raise ImportRefused(f"weights: {other} differs from {name}, which config.json says it is tied to")
+                raise ImportRefused(
+                    f"weights: {other} differs from {name}, which config.json says it is tied to; correct "
+                    "tie_word_embeddings there"
+                )
         return weight.float()
 
     def copy_to(self, name: str, module: nn.Module) -> None:
@@ -44,7 +47,7 @@ class NamedWeights:
     def expect_none_left(self, kind: str, unused: str = "") -> None:
         """Raise `ImportRefused` where weights are left that no model of a kind has; `unused` matches others."""
         if left := [name for name in sorted(self.tensors) if not re.fullmatch(unused, name)]:
-            raise ImportRefused(f"the file has weights that no {kind} has: {', '.join(left[:5])}")
+            raise ImportRefused(f"the file has weights that no {kind} has: {', '.join(left[:5])}; {BY_OWN_IMPORTER}")
 
 
 def output_bias(stored: Tensor, never_generated: Iterable[int]) -> nn.Parameter:

@@ -138,22 +138,22 @@ def make(directory: Path, **options: Any) -> SequenceClassifierImporter:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"problem_type": "regression"}, "problem_type 'regression'"),
-        ({"id2label": {"0": "only"}}, "one class"),
+        ({"problem_type": "regression"}, "problem_type 'regression' .*; state single_label"),
+        ({"id2label": {"0": "only"}}, "one class: without problem_type"),
         ({"problem_type": "ranking"}, "problem_type 'ranking'"),
-        ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "a label twice"),
-        ({"id2label": {"0": "a\nb", "1": "c", "2": "d"}}, "cannot be a label"),
-        ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "number its 3 labels from 0"),
-        ({"hidden_size": 1 << 20}, "hidden_size"),
+        ({"id2label": {"0": "a", "1": "a", "2": "b"}}, "a label twice; rename one"),
+        ({"id2label": {"0": "a\nb", "1": "c", "2": "d"}}, "cannot be a label, .*; rename it"),
+        ({"id2label": {"0": "a", "1": "b", "3": "c"}}, "number its 3 labels from 0; correct it"),
+        ({"hidden_size": 1 << 20}, "hidden_size.*; import its ONNX file"),
         ({"num_hidden_layers": 10**9}, "layers: Input should be less than or equal to 512"),
-        ({"num_hidden_layers": 400}, "config.json describes .* parameters, the weights have"),
+        ({"num_hidden_layers": 400}, "config.json describes .* parameters, the weights have .*; .* save it again"),
         ({"max_position_embeddings": 10**12}, "positions: Input should be less"),
         ({"max_position_embeddings": 40000}, "config.json describes .* parameters"),
-        ({"vocab_size": 3}, "the tokenizer has .* tokens, more than vocab_size of config.json, 3"),
+        ({"vocab_size": 3}, "the tokenizer has .* tokens, more than vocab_size of config.json, 3; resize"),
         ({"hidden_size": 128}, "parameters, the weights have|do not fit"),
-        ({"intermediate_size": 65}, "the weights do not fit config.json"),
+        ({"intermediate_size": 65}, "(?s)the weights do not fit config.json.*; .* save it again"),
         ({"hidden_size": "big"}, "config.json"),
-        ({"is_decoder": True}, "is_decoder"),
+        ({"is_decoder": True}, "is_decoder.*optimum-cli"),
         ({"quantization_config": {"load_in_8bit": True}}, "quantization_config"),
     ],
 )
@@ -167,7 +167,7 @@ def test_weights_that_lack_a_tensor_are_refused(source: Source) -> None:
     weights = load_file(directory / "model.safetensors")
     del weights["classifier.bias"]
     save_file(weights, directory / "model.safetensors", {"format": "pt"})
-    with pytest.raises(ImportRefused, match=r"the weights lack classifier\.bias"):
+    with pytest.raises(ImportRefused, match=r"the weights lack classifier\.bias; .* save it again"):
         make(directory)
 
 

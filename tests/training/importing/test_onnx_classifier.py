@@ -184,7 +184,7 @@ def test_weights_of_other_directories_are_not_read(tmp_path: Path) -> None:
         (graph(shape=(1, "sequence")), {}, "has a fixed size"),
         (graph(shape=("batch", 128)), {}, "has a fixed size"),
         (graph(kind=FLOAT), {}, "must be a matrix of int64 or int32|is not an ONNX file|does not load"),
-        (graph(), {"problem_type": "regression"}, "the graph gives 3 numbers for each text; models of one can be"),
+        (graph(), {"problem_type": "regression"}, "the graph gives 3 numbers for each text; export it with one"),
         (graph(), {"id2label": {"0": "a", "1": "b"}}, "the graph has 3 classes, id2label in config.json has 2"),
         (graph(opset=12), {}, "operators of version 12; export it with version 13|is not an ONNX file"),
         (graph(result=TensorProto.DOUBLE), {}, "must be a matrix of scores"),

@@ -144,7 +144,7 @@ def test_int8(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "model", "message"),
     [
-        ({"id2label": {"0": "a"}}, graph(), "the graph gives 3 numbers for each text; models of one can be imported"),
+        ({"id2label": {"0": "a"}}, graph(), "the graph gives 3 numbers for each text; export it with one"),
         (None, unknown_size(graph(classes=1, result=FLOAT, shape=(1, "sequence"))), "has a fixed size"),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_wrong_graph_is_not_written(source: Source, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id2label": {"0": "only"}}, "the model has 1 labels; models with 2 to 10000"),
+        ({"id2label": {"0": "only"}}, "the model has 1 labels; train it again with 2 to 10000"),
         ({"id2label": {str(number): "a" for number in range(len(LABELS))}}, "a label twice"),
         ({"architectures": ["GPT2ForTokenClassification"]}, "GPT2ForTokenClassification is a causal model"),
     ],
