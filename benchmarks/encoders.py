@@ -27,7 +27,7 @@ from training.importing.importer import ImportOptions, chosen_importer, write_im
 from training.importing.samples import BUILT_IN, Samples, read_samples
 from training.importing.source import open_source
 
-__all__ = ["MODELS", "measure"]
+__all__ = ["MODELS", "measure", "mixed_texts"]
 
 _RUNS = 5
 _TEXTS, _WORDS = 64, 58
@@ -121,7 +121,7 @@ def measure(directory: Path, samples: Samples, *, int8: bool) -> str:
             if ranks
             else (lambda texts: ours.embed(texts, truncate=True))
         )
-        texts = _mixed_texts(samples)
+        texts = mixed_texts(samples)
         expected = theirs(texts)
         one = [run([texts[0], each])[1:] if ranks else run([each]) for each in texts]
         difference = max(float(np.abs(found - expected).max()) for found in (run(texts), np.concatenate(one)))
@@ -134,12 +134,12 @@ def measure(directory: Path, samples: Samples, *, int8: bool) -> str:
     return f"| {' | '.join(cells)} |{cost}"
 
 
-def _mixed_texts(samples: Samples) -> list[str]:
-    """Return texts of the samples, or where these are the built-in ones texts of 1 to 200 of their words."""
+def mixed_texts(samples: Samples, count: int = _TEXTS, most: int = 200) -> list[str]:
+    """Return texts of the samples, or where these are the built-in ones texts of 1 to `most` of their words."""
     if samples.name:
-        return list(samples.texts[:: max(1, len(samples.texts) // _TEXTS)])
+        return list(samples.texts[:: max(1, len(samples.texts) // count)])
     words = " ".join(BUILT_IN).split()
-    sizes = np.random.default_rng(0).integers(1, 200, _TEXTS)
+    sizes = np.random.default_rng(0).integers(1, most, count)
     return [" ".join(words[place : place + size]) for place, size in enumerate(sizes.tolist())]
 
 
