@@ -28,6 +28,7 @@ from training.tasks.translation.confidence import (
     Rated,
     expected_calibration_error,
     is_poor,
+    joined_pairs,
     rated_translations,
 )
 
@@ -35,6 +36,7 @@ __all__ = ["area", "recall_at"]
 
 _PRECISION = 0.9
 _PAIRS = 1000
+_JOINED = 200
 
 
 def main(bundle: Annotated[Path, tyro.conf.Positional], data_dir: Path = Path("data"), split: str = "test") -> None:
@@ -71,6 +73,7 @@ def _sets(data_dir: Path, split: str) -> Mapping[str, tuple[Pairs, Callable[[str
         "Tatoeba": (everyday[:_PAIRS], is_poor),
         "Tatoeba, lower case": (changed["lower case"], is_poor),
         "Tatoeba, no final punctuation": (changed["no final punctuation"], is_poor),
+        "Tatoeba, joined to long sentences": (joined_pairs(everyday, _JOINED, seed=3), is_poor),
     }
     for name in ("multi30k", "docs-de-en", "ui-de-en"):
         corpus = get_corpus(name)

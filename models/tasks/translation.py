@@ -42,7 +42,7 @@ from models.tasks.translation_results import (
 from models.text.capitals import is_in_capitals
 from models.text.config import check_tokenizer
 from models.text.glossary import Glossary, Term
-from models.text.language import LanguageDetector, chosen_language, load_identifier
+from models.text.language import Detection, LanguageDetector, chosen_language, load_identifier
 from models.text.language_codes import find_language, two_letters
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
@@ -328,6 +328,8 @@ class TranslationQuery:
     """No translation of a sentence has more tokens."""
     detected_language: str | None
     """The text's language where it is not the model's."""
+    language_probability: float
+    """Probability that the text is in the language that it is read as."""
     truncated: int | None = None
     """Tokens of sentences that were left out."""
     attends: bool = False
@@ -651,13 +653,14 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         text = checked_text(text)
         document = None if markup.format == "text" else markup.document(text, places_tags=self._places_tags)
         shown = text if document is None else "\n".join(block.text for block in document.blocks)
-        source, detected = self._source(shown, source_language)
+        source, detection = self._source(shown, source_language)
         read = partial(
             self._plain_query,
             source=source,
             beam_size=beam_size,
             options=options,
             prefix=languages.prefix(target_language, source),
+            language_probability=detection.probability,
             truncate=truncate,
             protection=protection,
             conventions=self._conventions(source, target_language) if protection.numbers == "localize" else None,
@@ -667,30 +670,32 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         shown_source = source if languages.sources else None
         if document is None:
             found = read(text, max_sentences=max_sentences, join_lines=join_lines, marks=marks)
-            return replace(found, detected_language=detected, confidences=confidences, source_language=shown_source)
+            return replace(
+                found, detected_language=detection.other, confidences=confidences, source_language=shown_source
+            )
         if alignment or confidences:
             name = "alignment" if alignment else "confidences"
             raise QueryError(f"{name}: there is none of texts with markup")
         return replace(
             self._markup_query(text, document, read, max_sentences),
-            detected_language=detected,
+            detected_language=detection.other,
             source_language=shown_source,
             markup=markup,
         )
 
-    def _source(self, text: str, code: str | None) -> tuple[str, str | None]:
-        """Return the language that a text is read as, and its language where it is not one of the model's.
+    def _source(self, text: str, code: str | None) -> tuple[str, Detection]:
+        """Return the language that a text is read as, and the language that it has.
 
         Without a code it is the most probable one of those that the model reads.
         """
         languages = self.config.languages
         if code is not None:
             chosen = languages.chosen_source(code)
-            return chosen, self._detector(chosen).other_language(text)
+            return chosen, self._detector(chosen).detect(text)
         if len(self._source_codes) == 1:
-            return languages.source, self._detector(languages.source).other_language(text)
-        found, other = chosen_language(text, self._source_codes)
-        return languages.source if found is None else self._source_codes[found], other
+            return languages.source, self._detector(languages.source).detect(text)
+        found = chosen_language(text, self._source_codes)
+        return languages.source if found.expected is None else self._source_codes[found.expected], found
 
     def _detector(self, source: str) -> LanguageDetector:
         if source not in self._detectors:
@@ -748,6 +753,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         beam_size: int,
         options: SearchOptions,
         prefix: tuple[int, ...],
+        language_probability: float,
         truncate: bool,
         protection: Protection,
         conventions: tuple[Convention, Convention] | None,
@@ -815,6 +821,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
             options=options,
             max_target=self._max_target,
             detected_language=None,
+            language_probability=language_probability,
             truncated=left_out or None,
             attends=self.decoder.attends,
             copied=copied,
@@ -1160,7 +1167,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         best = [some[0] for some in self._ranked_hypotheses(query, outputs)]
         found = zip(query.segments.cores, query.sentences, best, strict=True)
         return [
-            _signals(core, sentence, chosen, self._fails(query, sentence, chosen), query.detected_language)
+            _signals(query, core, sentence, chosen, self._fails(query, sentence, chosen), query.detected_language)
             for core, sentence, chosen in found
         ]
 
@@ -1170,7 +1177,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """Return of a translation of each sentence how likely it is to be acceptable."""
         found = zip(query.segments.cores, query.sentences, chosen, strict=True)
         return [
-            self._verdict(core, sentence, one, self._fails(query, sentence, one), language)
+            self._verdict(query, core, sentence, one, self._fails(query, sentence, one), language)
             for core, sentence, one in found
         ]
 
@@ -1182,10 +1189,16 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         return not sentence.foreign_letters.issubset(text) or bool(sentence.literals.differences(text))
 
     def _verdict(
-        self, core: str, sentence: Sentence, chosen: tuple[str, Hypothesis], failed: bool, language: str | None
+        self,
+        query: TranslationQuery,
+        core: str,
+        sentence: Sentence,
+        chosen: tuple[str, Hypothesis],
+        failed: bool,
+        language: str | None,
     ) -> "_Verdict":
         if (rated := self.config.confidence) is not None:
-            confidence = rated.probability(_signals(core, sentence, chosen, failed, language))
+            confidence = rated.probability(_signals(query, core, sentence, chosen, failed, language))
             return _Verdict(confidence, failed or confidence < rated.threshold)
         threshold, (_, hypothesis) = self.config.low_confidence, chosen
         below = threshold is not None and hypothesis.mean_log_probability < threshold.log_probability
@@ -1236,12 +1249,23 @@ class _Verdict:
 
 
 def _signals(
-    core: str, sentence: Sentence, chosen: tuple[str, Hypothesis], failed: bool, language: str | None
+    query: TranslationQuery,
+    core: str,
+    sentence: Sentence,
+    chosen: tuple[str, Hypothesis],
+    failed: bool,
+    language: str | None,
 ) -> dict[SignalName, float]:
     text, hypothesis = chosen
-    read = core if sentence.stand_ins is None else sentence.stand_ins.text
-    tokens, other = len(sentence.tokens), language is not None
-    return signals(read, tokens, text, hypothesis, failed_check=failed, other_language=other)
+    return signals(
+        core if sentence.stand_ins is None else sentence.stand_ins.text,
+        sentence.tokens,
+        text,
+        hypothesis,
+        failed_check=failed,
+        other_language=language is not None,
+        language_probability=query.language_probability,
+    )
 
 
 def _enclosing(core: str, sentence: Sentence, words: Sequence[str]) -> Sentence:

@@ -4,10 +4,10 @@
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from models.bundle.contract import Contract, PositiveInt
 from models.decoding.beam_search import Hypothesis
@@ -26,12 +26,20 @@ SignalName = Literal[
     "failed_check",
     "copied",
     "other_language",
+    "repetition",
+    "excess_length",
+    "overlap",
+    "changed_other_language",
 ]
 SIGNALS: tuple[SignalName, ...] = get_args(SignalName)
-"""What the confidence depends on, see `signals`."""
+"""What a confidence may depend on, see `signals`."""
 
 _UNLIKELY = -2.0
 """Log-probability below which a token counts as unlikely."""
+_LONG = 50
+"""Tokens of a source beyond which its length is another signal."""
+_LEAST_PROBABLE = 1e-6
+"""Probability of a language at or below which all count alike."""
 FARTHEST = 4.0
 """Deviations from the mean that a signal counts at most: it is not known what is farther from all that was seen."""
 
@@ -56,8 +64,8 @@ class Confidence(Contract):
     split alone, the others of changed sentences and noise too.
     """
 
-    signals: dict[SignalName, Signal]
-    """Every signal by its name."""
+    signals: Annotated[dict[SignalName, Signal], Field(min_length=1)]
+    """The signals that it depends on by name; those of bundles of earlier versions are fewer."""
     intercept: float
     """Log-odds of an acceptable translation where every signal has its mean."""
     poor_chrf: Annotated[float, Field(ge=0, le=100)]
@@ -74,49 +82,74 @@ class Confidence(Contract):
     """Mean distance between confidence and frequency in ten bins of confidence (ECE)."""
     sentences: PositiveInt
     """Sentences that it was fitted on."""
-
-    @model_validator(mode="after")
-    def _has_every_signal(self) -> "Confidence":
-        if missing := [name for name in SIGNALS if name not in self.signals]:
-            raise ValueError(f"signals must have {', '.join(missing)}")
-        return self
+    fitted_on: str = "validation split"
+    """The pairs of sentences: the validation split of the recipe, or a file of that name."""
 
     def probability(self, found: Mapping[SignalName, float]) -> float:
-        """Return the probability in [0, 1] that a translation with these signals is acceptable."""
+        """Return the probability in [0, 1] that a translation with these signals is acceptable.
+
+        It is that of the regression, multiplied by the fraction of the translation that is not repeated: the sentences
+        of a fit have too few loops, in which each token is likely after the ones before.
+        """
         odds = self.intercept
         for name, signal in self.signals.items():
             distance = (found[name] - signal.mean) / signal.deviation
             odds += signal.weight * max(-FARTHEST, min(FARTHEST, distance))
-        return 1 / (1 + math.exp(-max(-30.0, min(30.0, odds))))
+        return (1 - found["repetition"]) / (1 + math.exp(-max(-30.0, min(30.0, odds))))
 
 
 def signals(
     source: str,
-    source_tokens: int,
+    source_tokens: Sequence[int],
     target: str,
     hypothesis: Hypothesis,
     *,
     failed_check: bool,
     other_language: bool,
+    language_probability: float,
 ) -> dict[SignalName, float]:
     """Return what the confidence in a sentence's translation depends on.
 
     `failed_check` says whether it lacks what it must keep or was cut off, `other_language` whether the source is in
-    another language than the model reads. Raises `ValueError` for a hypothesis that does not come from a search.
+    another language than the model reads, `language_probability` how probable that language is. Raises `ValueError` for
+    a hypothesis that does not come from a search.
     """
     found: list[float] = hypothesis.token_log_probabilities.tolist()
     mean = sum(found) / len(found)
-    ratio = math.log((len(hypothesis.tokens) + 1) / (source_tokens + 1))
+    ratio = math.log((len(hypothesis.tokens) + 1) / (len(source_tokens) + 1))
+    overlap = _overlap(source.casefold(), target.casefold())
     return {
         "mean_log_probability": mean,
         "lowest_log_probability": min(found),
         "deviation": math.sqrt(sum((each - mean) ** 2 for each in found) / len(found)),
         "unlikely": sum(each < _UNLIKELY for each in found) / len(found),
-        "source_length": math.log(source_tokens + 1),
+        "source_length": math.log(len(source_tokens) + 1),
         "length_ratio": ratio,
         "length_difference": abs(ratio),
-        "token_characters": len(source) / max(1, source_tokens),
+        "token_characters": len(source) / max(1, len(source_tokens)),
         "failed_check": float(failed_check),
         "copied": float(source.casefold() == target.casefold()),
         "other_language": float(other_language),
+        "repetition": max(0.0, _repeated(hypothesis.tokens) - _repeated(source_tokens)),
+        "excess_length": max(0.0, math.log((len(source_tokens) + 1) / _LONG)),
+        "overlap": overlap,
+        "changed_other_language": -math.log10(max(_LEAST_PROBABLE, language_probability)) * (1 - overlap),
     }
+
+
+def _repeated(tokens: Sequence[int]) -> float:
+    """Return the fraction of the trigrams of tokens that occurred before."""
+    trigrams = list(zip(tokens, tokens[1:], tokens[2:], strict=False))
+    return 1 - len(set(trigrams)) / len(trigrams) if trigrams else 0.0
+
+
+def _overlap(source: str, target: str) -> float:
+    """Return the fraction of a source's different trigrams of characters that its translation has."""
+    ours = _trigrams(source)
+    return len(ours & _trigrams(target)) / len(ours)
+
+
+def _trigrams(text: str) -> set[str]:
+    """Return the trigrams of characters of a text between two spaces, at least one."""
+    padded = f" {text or ' '} "
+    return {padded[first : first + 3] for first in range(len(padded) - 2)}

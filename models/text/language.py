@@ -7,6 +7,7 @@ import threading
 from array import array
 from collections.abc import Container, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from py3langid.langid import MODEL_DIR, MODEL_FILE, LanguageIdentifier
 
 from models.text.literals import without_literals
 
-__all__ = ["UNDETERMINED", "LanguageDetector", "chosen_language", "detected_languages", "load_identifier"]
+__all__ = ["UNDETERMINED", "Detection", "LanguageDetector", "chosen_language", "detected_languages", "load_identifier"]
 
 UNDETERMINED = "und"
 """Code of a language that was not determined (ISO 639-2)."""
@@ -119,12 +120,13 @@ def _read_part(text: str) -> str:
 
 
 def _ranked(read: str) -> list[tuple[str, float]]:
-    return [(str(code), float(probability)) for code, probability in _identifier().rank(read)] if read else []
+    return [(str(code), float(probability)) for code, probability in _identifier().rank(read)]
 
 
-def _most_probable(read: str) -> str | None:
-    """Return the first language of `_ranked`, in half the time."""
-    return str(_identifier().classify(read)[0]) if read else None
+def _most_probable(read: str) -> tuple[str, float]:
+    """Return the first language of `_ranked` and its probability, in half the time."""
+    code, probability = _identifier().classify(read)
+    return str(code), float(probability)
 
 
 def detected_languages(text: str) -> list[tuple[str, float]]:
@@ -132,21 +134,34 @@ def detected_languages(text: str) -> list[tuple[str, float]]:
 
     A text without letters has none; URLs, addresses, placeholders, markup and codes are not looked at.
     """
-    return _ranked(_read_part(text))
+    read = _read_part(text)
+    return _ranked(read) if read else []
 
 
-def chosen_language(text: str, known: Container[str]) -> tuple[str | None, str | None]:
+class Detection(NamedTuple):
+    """The language of a text of which some languages are expected."""
+
+    expected: str | None
+    """The most probable one of the expected languages; None where none of them is possible."""
+    other: str | None
+    """The language of a text that is in none of them, `und` where it is unclear which."""
+    probability: float
+    """Probability of `expected`; 1 where nothing is known, as of a text without letters."""
+
+
+def chosen_language(text: str, known: Container[str]) -> Detection:
     """Return the most probable one of the known languages, and the language of the text where it is another one.
 
-    The first is None where no known language is possible, the second where the text may be in a known one.
+    `expected` is None where no known language is possible, `other` where the text may be in a known one.
     """
     read = _read_part(text)
-    if (first := _most_probable(read)) is not None and first in known:
-        return first, None
-    found = _ranked(read)
-    chosen = next((code for code, _ in found if code in known), None)
-    best, probability = found[0] if found else (None, 0.0)
-    return chosen, best if best != chosen and probability >= _CERTAIN else None
+    if not read:
+        return Detection(None, None, 1.0)
+    first, probability = _most_probable(read)
+    if first in known:
+        return Detection(first, None, probability)
+    chosen, certainty = next(((code, value) for code, value in _ranked(read) if code in known), (None, 0.0))
+    return Detection(chosen, first if probability >= _CERTAIN else None, certainty)
 
 
 class LanguageDetector:
@@ -157,18 +172,15 @@ class LanguageDetector:
         self._expected = expected
         self._known = expected in _identifier().labels
 
-    def other_language(self, text: str) -> str | None:
-        """Return the language of a text that is not in the expected one, `und` where it is unclear which.
-
-        None for a text that may be in the expected language, such as a number or a single common word.
-        """
-        if not self._known:
-            return None
+    def detect(self, text: str) -> Detection:
+        """Return the language of a text; a number or a single common word may be in the expected language."""
         read = _read_part(text)
-        if _most_probable(read) in (self._expected, None):
-            return None
-        found = dict(_ranked(read))
-        if found[self._expected] >= _RULED_OUT:
-            return None
-        best = max(found, key=found.__getitem__)
-        return best if found[best] >= _CERTAIN else UNDETERMINED
+        if not self._known or not read:
+            return Detection(self._expected, None, 1.0)
+        first, probability = _most_probable(read)
+        if first == self._expected:
+            return Detection(first, None, probability)
+        expected = dict(_ranked(read))[self._expected]
+        if expected >= _RULED_OUT:
+            return Detection(self._expected, None, expected)
+        return Detection(self._expected, first if probability >= _CERTAIN else UNDETERMINED, expected)

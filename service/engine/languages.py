@@ -155,7 +155,7 @@ def _read_by(found: Sequence[LanguagePair], read: Callable[[], str]) -> Language
     if len({each.models for each in found}) == 1:
         return found[0]
     sources = {two_letters(each.source) for each in found}
-    language, _ = chosen_language(read(), sources)
+    language = chosen_language(read(), sources).expected
     return next((each for each in found if two_letters(each.source) == language), found[0])
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "training_sentence",
     "with_calibration",
     "with_device_line",
+    "with_quality",
 ]
 
 CALIBRATION = "Calibration"
@@ -128,6 +129,16 @@ def with_calibration(text: str, manifest: Manifest, section: str, columns: Mappi
     width = rows[0].count("|")
     rows += [line for line in old[0].splitlines()[2:] if line[:14] != "| this model |" and line.count("|") == width]
     return text[: old.start()] + "\n".join(rows) + "\n" + text[old.end() :]
+
+
+def with_quality(text: str, before: Card, after: Card) -> str:
+    """Return a model card with the paragraphs about quality of a changed manifest; an imported bundle's has none."""
+    old, new = (each.quality.split("\n\n") for each in (before, after))
+    gone, added = ([each for each in some if each not in others] for some, others in ((old, new), (new, old)))
+    place = gone or [each for each in old if each in new][-1:]
+    if not added or not place or place[0] not in text:
+        return text
+    return text.replace(place[0], "\n\n".join([*([] if gone else place), *added]), 1)
 
 
 def _calibration(card: Card) -> dict[str, str]:

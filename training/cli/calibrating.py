@@ -1,7 +1,11 @@
-"""`softserve-train calibrate`: fit the probabilities of a classifier that is a bundle; graphs and weights stay."""
+"""`softserve-train calibrate`: fit the probabilities of a classifier, or the confidence of a translation model, again.
+
+Graphs and weights of the bundle stay.
+"""
 
 import shutil
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +15,7 @@ from models.bundle.manifest import MANIFEST, Manifest
 from models.reading import load_manifest, sha256_of
 from models.store import load_bundle
 from models.tasks.labels import ClassesConfig
-from training.bundling.model_card import with_calibration
+from training.bundling.model_card import with_calibration, with_quality
 from training.importing.samples import read_samples
 from training.output import console
 from training.recipe.loading import parse_recipe
@@ -35,16 +39,17 @@ def calibrate(
     reject_rate: float | None = None,
     pass_rate: float | None = None,
 ) -> int:
-    """Fits calibrated probabilities and prediction sets of a classifier, in its bundle; weights and graphs stay.
+    """Fits calibrated probabilities and prediction sets of a classifier, or the confidence of a translation model.
 
-    It also sets the threshold below which an input is out of scope: by default the one that tells examples of a class
-    from examples of none best, where there are such.
+    The bundle is changed; its weights and graphs stay. Of a classifier this also sets the threshold below which an
+    input is out of scope: by default the one that tells examples of a class from examples of none best, where there are
+    such.
 
     Args:
         bundle: A bundle directory.
         data_dir: Directory that holds the corpora, for the validation and test splits of the bundle's recipe.
         texts: File of lines label<TAB>text, .tsv, in place of the validation split: texts that the model was not
-            trained on. Several labels are separated by commas.
+            trained on. Several labels are separated by commas. Of a translation model, lines text<TAB>translation.
         reject_rate: Fraction of the texts in scope that may be refused as out of scope, such as 0.02.
         pass_rate: Fraction of the texts out of scope that may pass, in place of it.
     """
@@ -60,19 +65,18 @@ def calibrate(
 def calibrate_bundle(
     bundle: Path, data_dir: Path, texts: Path | None = None, rates: ScopeRates | None = None
 ) -> Manifest:
-    """Fit calibration, prediction sets and thresholds, measure them, and return the changed manifest.
+    """Fit calibration, prediction sets and thresholds, or a confidence, and return the changed manifest.
 
     `rates` is what the rule for inputs of no class is chosen by.
 
     Raises `ValueError` for bundles of other tasks, imported ones without `texts`, too few examples, and rates that no
     threshold has, and `BundleError` for an invalid bundle; the bundle is as it was then.
     """
-    from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
-
     manifest: Any = load_manifest(bundle)
     model = load_bundle(bundle)
+    content = manifest.model_dump(mode="json")
     if not isinstance(manifest.config, ClassesConfig):
-        raise ValueError(f"{bundle} is no classifier")
+        return _refitted(bundle, manifest, content, _fields(model, data_dir, texts, rates))
     if texts is None:
         examples, outside = _of_recipe(model, data_dir)
     else:
@@ -80,18 +84,55 @@ def calibrate_bundle(
     found = CalibratedClasses.of(examples, len(model.labels))
     if found.fitted.calibration is None and found.sets is None and rates is None:
         raise ValueError(f"nothing is gained by a calibration on {len(examples)} examples")
-    content = manifest.model_dump(mode="json")
     content["config"]["classes"] = found.section(manifest.config.classes, outside, rates)
+
+    def complete(directory: Path) -> None:
+        content["quality"] = _measured(directory, data_dir) if texts is None else _held_out(content, found, texts.name)
+
+    return _placed(bundle, content, lambda text, after: _changed_card(text, manifest, after), found.files, complete)
+
+
+def _fields(model: Any, data_dir: Path, texts: Path | None, rates: ScopeRates | None) -> Mapping[str, object]:
+    """Return the changed fields of a bundle's section that is no classifier's."""
+    if rates is not None:
+        raise ValueError("a rate is for classifiers")
+    manifest = model.manifest
+    recipe = parse_recipe(manifest.provenance.recipe) if manifest.provenance.recipe else None
+    fields = TASKS[manifest.task].refitted(model, recipe, data_dir, texts)
+    if not fields:
+        raise ValueError(f"{manifest.name} is no classifier or translation model")
+    return fields
+
+
+def _refitted(bundle: Path, manifest: Any, content: dict[str, Any], fields: Mapping[str, object]) -> Manifest:
+    content["config"] |= fields
+    card = TASKS[manifest.task].exporter.card
+    return _placed(bundle, content, lambda text, after: with_quality(text, card(manifest), card(after)))
+
+
+def _placed(
+    bundle: Path,
+    content: dict[str, Any],
+    changed_card: Callable[[str, Manifest], str],
+    files: Mapping[str, bytes] | None = None,
+    complete: Callable[[Path], None] = lambda directory: None,
+) -> Manifest:
+    """Put a bundle with another manifest, model card and further files in the place of one.
+
+    `complete` is called with its directory, and may change the content of the manifest.
+    """
+    from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
+
     with tempfile.TemporaryDirectory(dir=bundle.parent, prefix=".calibrate-") as temporary:
         directory = Path(temporary) / bundle.parent.name / bundle.name
         shutil.copytree(bundle, directory, ignore=shutil.ignore_patterns(SCORES, DIAGRAM))
-        for name, data in found.files.items():
+        for name, data in (files or {}).items():
             (directory / name).write_bytes(data)
         _save(directory, content)
-        content["quality"] = _measured(directory, data_dir) if texts is None else _held_out(content, found, texts.name)
+        complete(directory)
         card, changed = directory / "MODEL_CARD.md", _save(directory, content)
         if card.is_file():
-            card.write_text(_changed_card(card.read_text(encoding="utf-8"), manifest, changed), encoding="utf-8")
+            card.write_text(changed_card(card.read_text(encoding="utf-8"), changed), encoding="utf-8")
         changed = _save(directory, content)
         place(directory, bundle)
     return changed

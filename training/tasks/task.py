@@ -189,6 +189,16 @@ class Task(abc.ABC, Generic[BatchT]):
         """Return the finite metrics of a loaded bundle on a split, the most important first."""
 
     @classmethod
+    def refitted(cls, model: Any, recipe: Any, data_dir: Path, texts: Path | None) -> Mapping[str, object]:
+        """Return the fields of a finished bundle's section that `softserve-train calibrate` fits again.
+
+        They are fitted on the validation split of the recipe, None of an imported bundle, or on the texts of a file.
+        Empty for a task without such fields. Raises `ValueError` where there are no texts, or too few.
+        """
+        del model, recipe, data_dir, texts
+        return {}
+
+    @classmethod
     def bundle_examples(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> Examples | None:
         """Return what each example of a split adds to the first metric of a loaded bundle, in the order of `records`.
 

@@ -50,11 +50,12 @@ def rated(babblers):
 def test_signals_are_those_of_the_hypothesis() -> None:
     found = signals(
         "der Hund",
-        2,
+        (5, 6),
         "the dog barks",
-        hypothesis(-0.5, -2.5, -1.0, -0.0),
+        hypothesis(-0.5, -2.5, -1.0, -0.0, tokens=(7, 8, 9)),
         failed_check=False,
         other_language=True,
+        language_probability=0.01,
     )
     assert found == pytest.approx(
         {
@@ -69,10 +70,48 @@ def test_signals_are_those_of_the_hypothesis() -> None:
             "failed_check": 0.0,
             "copied": 0.0,
             "other_language": 1.0,
+            "repetition": 0.0,
+            "excess_length": 0.0,
+            "overlap": 0.0,
+            "changed_other_language": 2.0,
         }
     )
-    copied = signals("Hund", 3, "hund", hypothesis(-1.0, -1.0), failed_check=True, other_language=False)
+    copied = _signals_of("Hund", (1, 2, 3), "hund", (68,), failed_check=True)
     assert (copied["copied"], copied["failed_check"], copied["length_difference"]) == (1, 1, math.log(2))
+    assert (copied["overlap"], copied["changed_other_language"]) == (1, 0)
+
+
+def _signals_of(source, source_tokens, target, tokens, *, failed_check=False, language_probability=1.0):
+    found = hypothesis(*[-1.0] * (len(tokens) + 1), tokens=tokens)
+    return signals(
+        source,
+        source_tokens,
+        target,
+        found,
+        failed_check=failed_check,
+        other_language=False,
+        language_probability=language_probability,
+    )
+
+
+def test_trigrams_of_tokens_that_the_source_does_not_repeat_count_as_repetition() -> None:
+    # 1 2 3, 2 3 1, 3 1 2, 1 2 3, 2 3 1: two of five trigrams occurred before.
+    assert _signals_of("a", (5,), "b", (1, 2, 3, 1, 2, 3, 1))["repetition"] == pytest.approx(0.4)
+    assert _signals_of("a", (6, 5, 4, 6, 5, 4, 6), "b", (1, 2, 3, 1, 2, 3, 1))["repetition"] == 0
+    assert _signals_of("a", (1, 2), "b", (3, 3))["repetition"] == 0
+
+
+def test_a_source_has_excess_length_from_50_tokens_on() -> None:
+    assert _signals_of("a", (1,) * 49, "b", (2,))["excess_length"] == 0
+    assert _signals_of("a", (1,) * 99, "b", (2,))["excess_length"] == pytest.approx(math.log(2))
+
+
+def test_overlap_is_the_fraction_of_the_sources_trigrams_of_characters() -> None:
+    # " ab", "abc", "bc " of which the target " abd " has the first.
+    found = _signals_of("abc", (1,), "ABD", (2,), language_probability=1e-9)
+    assert found["overlap"] == pytest.approx(1 / 3)
+    assert found["changed_other_language"] == pytest.approx(6 * 2 / 3), "the probability counts as 1e-6"
+    assert _signals_of("", (1,), "", (2,))["overlap"] == 1
 
 
 def test_a_probability_is_that_of_the_logistic_function() -> None:
@@ -81,15 +120,20 @@ def test_a_probability_is_that_of_the_logistic_function() -> None:
     assert model.probability(found) == pytest.approx(1 / (1 + math.exp(2.5)))
     far = found | {"mean_log_probability": -1e9}  # counts as 4 deviations
     assert model.probability(far) == pytest.approx(1 / (1 + math.exp(8.5)))
+    assert model.probability(found | {"repetition": 0.75}) == pytest.approx(0.25 / (1 + math.exp(2.5)))
     steep = Confidence.model_validate(confidence(intercept=1e6))
     assert 0.999 < steep.probability(found) <= 1
 
 
-def test_every_signal_is_needed() -> None:
-    content = confidence()
-    del content["signals"]["copied"]
-    with pytest.raises(ValueError, match="signals must have copied"):
-        Confidence.model_validate(content)
+def test_a_bundle_of_before_has_fewer_signals() -> None:
+    content = confidence(copied=-1.0)
+    content["signals"] = {"copied": content["signals"]["copied"]}
+    found = dict.fromkeys(SIGNALS, 0.0) | {"copied": 1.0}
+    assert Confidence.model_validate(content).probability(found) == pytest.approx(1 / (1 + math.e))
+    for other in ({}, {"luck": content["signals"]["copied"]}):
+        wrong = content | {"signals": other}
+        with pytest.raises(ValueError, match="signals"):
+            Confidence.model_validate(wrong)
 
 
 def test_a_text_has_the_confidence_of_its_least_likely_sentence(rated) -> None:

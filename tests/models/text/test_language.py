@@ -32,22 +32,22 @@ def german() -> LanguageDetector:
     ],
 )
 def test_other_languages_and_scripts_are_named(text: str, language: str, german: LanguageDetector) -> None:
-    assert german.other_language(text) == language
+    assert german.detect(text).other == language
 
 
 @pytest.mark.parametrize(
     "text", ["Guten Morgen!", "hallo", "Ja", "ok", "ICH HEISSE ANNA", "14:35", "😀", "", " \n", "\ud7ff\x00", "Tom"]
 )
 def test_the_expected_language_and_texts_of_none_are_not_reported(text: str, german: LanguageDetector) -> None:
-    assert german.other_language(text) is None
+    assert german.detect(text).other is None
 
 
 def test_a_long_text_is_judged_by_its_start(german: LanguageDetector) -> None:
-    assert german.other_language("How are you today, my friend? " * 40 + "Guten Morgen! " * 100_000) == "en"
+    assert german.detect("How are you today, my friend? " * 40 + "Guten Morgen! " * 100_000).other == "en"
 
 
 def test_an_unknown_language_is_never_ruled_out() -> None:
-    assert LanguageDetector("xx").other_language("How are you today, my friend?") is None
+    assert LanguageDetector("xx").detect("How are you today, my friend?") == ("xx", None, 1.0)
 
 
 def test_probabilities_are_those_of_the_package() -> None:

@@ -11,6 +11,8 @@ from models.store import load_bundle
 from training.bundling.bundle import WrittenBundle
 from training.cli.calibrating import calibrate_bundle
 from training.tasks.calibrated_classes import ScopeRates
+from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.settings import TranslationRecipe
 
 
 @pytest.fixture
@@ -85,3 +87,44 @@ def test_the_rule_of_scope_is_chosen_by_a_rate(bundle: Path, labelled: Path, tin
     with pytest.raises(ValueError, match="reject_rate must be from"):
         calibrate_bundle(bundle, tiny_data_dir, rates=ScopeRates(reject=0.99))
     assert (bundle / "manifest.json").read_bytes() == before
+
+
+@pytest.fixture
+def translator(pairs_export: WrittenBundle, tmp_path: Path) -> Path:
+    copy = tmp_path / pairs_export.path.parent.name / pairs_export.path.name
+    shutil.copytree(pairs_export.path, copy)
+    return copy
+
+
+def test_the_confidence_of_a_translator_is_fitted_on_the_pairs_of_a_file(
+    translator: Path, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    before = load_bundle(translator).manifest
+    pairs = split_pairs(pairs_recipe.data, "dev", tiny_data_dir)
+    file = tmp_path / "pairs.tsv"
+    lines = [f"{source}\t{target if len(source) < 25 else '##'}\n" for source, target in pairs * 12]
+    file.write_text("".join(lines), encoding="utf-8")
+    changed = calibrate_bundle(translator, tiny_data_dir, file)
+    assert validate(translator) == []
+    assert changed.config.confidence.fitted_on == "pairs.tsv"
+    assert changed.config.confidence.sentences > len(lines)
+    weights = {name: checksum for name, checksum in before.files.items() if name != "MODEL_CARD.md"}
+    assert weights.items() <= changed.files.items()
+    assert changed.quality == before.quality
+    for _ in range(2):
+        card = (translator / "MODEL_CARD.md").read_text(encoding="utf-8")
+        assert card.count("Answers have a `confidence`") == 1
+        assert f"fitted on {changed.config.confidence.sentences:,} sentences: pairs.tsv" in card
+        calibrate_bundle(translator, tiny_data_dir, file)
+    assert load_bundle(translator).translate([pairs[0][0]])[0].confidence is not None
+
+
+def test_a_translator_is_not_calibrated_on_too_little(translator: Path, tiny_data_dir: Path, tmp_path: Path) -> None:
+    before = (translator / "manifest.json").read_bytes()
+    file = tmp_path / "pairs.tsv"
+    file.write_text("a\tb\n")
+    with pytest.raises(ValueError, match="at least 20 poor translations"):
+        calibrate_bundle(translator, tiny_data_dir, file)
+    with pytest.raises(ValueError, match="a rate is for classifiers"):
+        calibrate_bundle(translator, tiny_data_dir, file, ScopeRates(reject=0.1))
+    assert (translator / "manifest.json").read_bytes() == before

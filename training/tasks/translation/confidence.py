@@ -21,6 +21,7 @@ __all__ = [
     "expected_calibration_error",
     "fitted_confidence",
     "is_poor",
+    "joined_pairs",
     "noisy_pairs",
     "rated_translations",
 ]
@@ -35,6 +36,11 @@ _MOST_PAIRS = 5000
 """Pairs of the validation split that are translated."""
 _FOLDS = 5
 _BINS = 10
+_JOINED_CHARACTERS, _JOINED_SENTENCES = (100, 600), 30
+"""Least number of characters of joined sentences, which is drawn, and most sentences; a contract's have some 400."""
+_LINKS = ("; ", ", ")
+_FITTED = tuple(name for name in SIGNALS if name != "other_language")
+"""The signals of a fit; `changed_other_language` holds better than the other in languages that were not fitted."""
 _VOWELS = "aeiouyäöü"
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
 
@@ -58,9 +64,10 @@ class Rated:
 def noisy_pairs(pairs: Pairs, seed: int = 1) -> list[tuple[str, str]]:
     """Return changed pairs, an eighth of them each in lower case and without final punctuation, and texts of noise.
 
-    Noise has itself as its reference, since nothing better can be done than to copy it: targets instead of sources,
-    random letters, and sources in an invented language, with other vowels for vowels and other consonants for
-    consonants; a sixteenth each.
+    A sixteenth are sentences of up to 600 characters, several joined by semicolons or commas. Noise has itself as its
+    reference, since nothing better can be done than to copy it: targets instead of sources, random letters, and sources
+    in an invented language, with other vowels for vowels and other consonants for consonants, a quarter of them joined;
+    a sixteenth each.
     """
     generator = random.Random(seed)
     many, some = max(1, len(pairs) // 8), max(1, len(pairs) // 16)
@@ -68,8 +75,26 @@ def noisy_pairs(pairs: Pairs, seed: int = 1) -> list[tuple[str, str]]:
     bare = [(source.rstrip(".!?"), target.rstrip(".!?")) for source, target in generator.choices(pairs, k=many)]
     targets = [target for _, target in generator.choices(pairs, k=some)]
     letters = ["".join(generator.choices(_VOWELS[:6] + _CONSONANTS, k=generator.randint(4, 12))) for _ in range(some)]
-    invented = [_invented(source, generator) for source, _ in generator.choices(pairs, k=some)]
-    return [*lower, *bare, *((text, text) for text in (*targets, *letters, *invented))]
+    long = [_joined(pairs, generator) for _ in range(some + some // 4)]
+    long, unread = long[:some], [*long[some:], *generator.choices(pairs, k=some - some // 4)]
+    invented = [_invented(source, generator) for source, _ in unread]
+    return [*lower, *bare, *long, *((text, text) for text in (*targets, *letters, *invented))]
+
+
+def joined_pairs(pairs: Pairs, count: int, seed: int = 1) -> list[tuple[str, str]]:
+    """Return sentences of some 100 to 600 characters, each of several pairs joined by semicolons or commas."""
+    generator = random.Random(seed)
+    return [_joined(pairs, generator) for _ in range(count)]
+
+
+def _joined(pairs: Pairs, generator: random.Random) -> tuple[str, str]:
+    """Return pairs that are joined to a single sentence of a drawn length."""
+    length, link = generator.randint(*_JOINED_CHARACTERS), generator.choice(_LINKS)
+    bare: list[tuple[str, str]] = []
+    for source, target in generator.choices(pairs, k=_JOINED_SENTENCES):
+        if sum(len(text) for text, _ in bare) < length:
+            bare.append((source.rstrip(".!?"), target.rstrip(".!?")))
+    return link.join(source for source, _ in bare) + ".", link.join(target for _, target in bare) + "."
 
 
 def _invented(text: str, generator: random.Random) -> str:
@@ -88,7 +113,9 @@ def is_poor(translation: str, reference: str) -> bool:
 def rated_translations(
     model: Translator, pairs: Pairs, poor_translation: Callable[[str, str], bool] = is_poor
 ) -> Rated:
-    """Return the signals of the translations of texts, beam size 5; texts without words to translate are left out.
+    """Return the signals of the translations of texts, beam size 5.
+
+    Texts without words to translate, or with more tokens than the model reads in a sentence, are left out.
 
     `poor_translation` returns whether a translation is poor, by the second text of its pair.
     """
@@ -96,10 +123,10 @@ def rated_translations(
     outputs = iter(model.decoder.search([part for query in queries for part in query.parts()], BATCH_SOURCES))
     signals, confidences, poor = [], [], []
     for query, (_, reference) in zip(queries, pairs, strict=True):
+        assert isinstance(query, TranslationQuery)
         hypotheses = [next(outputs) for _ in query.parts()]
-        if hypotheses:
+        if hypotheses and not query.truncated:
             result = model.result(query, hypotheses)
-            assert isinstance(query, TranslationQuery)
             found = model.sentence_signals(query, hypotheses)
             signals.append(min(found, key=lambda each: each["mean_log_probability"]))
             confidences.append(1.0 if result.confidence is None else result.confidence)
@@ -108,10 +135,12 @@ def rated_translations(
     return Rated(table, table[:, SIGNALS.index("mean_log_probability")], np.array(confidences), np.array(poor, bool))
 
 
-def fitted_confidence(model: Translator, pairs: Pairs, seed: int = 1) -> Confidence | None:
+def fitted_confidence(
+    model: Translator, pairs: Pairs, seed: int = 1, fitted_on: str = "validation split"
+) -> Confidence | None:
     """Return the confidence in a bundle's translations, by those of these pairs and of `noisy_pairs`.
 
-    None where fewer than 20 of them are poor, or fewer than 20 are not.
+    `fitted_on` describes the pairs. None where fewer than 20 of the translations are poor, or fewer than 20 are not.
     """
     chosen = list(pairs) if len(pairs) <= _MOST_PAIRS else random.Random(seed).sample(pairs, _MOST_PAIRS)
     plain, noise = rated_translations(model, chosen), rated_translations(model, noisy_pairs(chosen, seed))
@@ -122,29 +151,32 @@ def fitted_confidence(model: Translator, pairs: Pairs, seed: int = 1) -> Confide
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-    signals, good = np.concatenate([plain.signals, noise.signals]), ~poor
+    found, good = np.concatenate([plain.signals, noise.signals]), ~poor
+    signals = found[:, [SIGNALS.index(name) for name in _FITTED]]
     mean, deviation = signals.mean(axis=0), signals.std(axis=0)
     deviation = np.where(deviation > 1e-6, deviation, 1.0)
     table = np.clip((signals - mean) / deviation, -FARTHEST, FARTHEST)
     regression = LogisticRegression(max_iter=1000)
     folds = StratifiedKFold(_FOLDS, shuffle=True, random_state=seed)
     held_out = cross_val_predict(regression, table, good, cv=folds, method="predict_proba")[:, 1]
+    held_out *= 1 - found[:, SIGNALS.index("repetition")]
     regression.fit(table, good)
     low = held_out[: len(plain.poor)] < _THRESHOLD
-    found = int((low & plain.poor).sum())
+    low_and_poor = int((low & plain.poor).sum())
     return Confidence(
         signals={
             name: Signal(mean=round(float(a), 6), deviation=round(float(b), 6), weight=round(float(c), 6))
-            for name, a, b, c in zip(SIGNALS, mean, deviation, regression.coef_[0], strict=True)
+            for name, a, b, c in zip(_FITTED, mean, deviation, regression.coef_[0], strict=True)
         },
         intercept=round(float(regression.intercept_[0]), 6),
         poor_chrf=POOR_CHRF,
         threshold=_THRESHOLD,
-        precision=round(found / max(1, int(low.sum())), 4),
-        recall=round(found / max(1, int(plain.poor.sum())), 4),
+        precision=round(low_and_poor / max(1, int(low.sum())), 4),
+        recall=round(low_and_poor / max(1, int(plain.poor.sum())), 4),
         auroc=round(float(roc_auc_score(good, held_out)), 4),
         calibration_error=round(expected_calibration_error(held_out, good), 4),
         sentences=len(good),
+        fitted_on=fitted_on,
     )
 
 

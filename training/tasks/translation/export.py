@@ -89,11 +89,12 @@ def _confidence(config: TranslationConfig) -> str:
     found = config.confidence
     if found is None:
         return ""
+    data = "the validation split" if found.fitted_on == "validation split" else found.fitted_on
     return (
         f"\n\nAnswers have a `confidence`, the probability that chrF to a reference is at least {found.poor_chrf:g}. It"
-        f" was fitted on {found.sentences:,} sentences: the validation split, changed ones and noise. Of those held out"
+        f" was fitted on {found.sentences:,} sentences: {data}, changed ones and noise. Of those held out"
         f" AUROC is {found.auroc:.3f} and the calibration error {found.calibration_error:.3f}. `low_confidence` is"
-        f" said below {found.threshold:g}: {100 * found.precision:.0f} % of these translations of the validation split"
+        f" said below {found.threshold:g}: {100 * found.precision:.0f} % of these translations of {data}"
         f" are poor, and {100 * found.recall:.0f} % of all poor ones are found."
     )
 

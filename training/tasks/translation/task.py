@@ -19,6 +19,7 @@ from training.data.batching import Batches, RedrawnBatches
 from training.data.entities import TextPair
 from training.data.identity import Record
 from training.data.inspection import Inspected
+from training.data.own_files import read_pairs
 from training.data.pair_batching import Pair, PairBatch, PairBatches
 from training.data.report import Expected, Texts
 from training.data.token_links import TokenLinks
@@ -32,6 +33,7 @@ from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
+from training.tasks.translation.confidence import fitted_confidence
 from training.tasks.translation.guided_alignment import alignment_loss, fitted_aligner
 from training.tasks.translation.initial import (
     bundled_translator,
@@ -267,6 +269,20 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path
     ) -> dict[str, float]:
         return bundle_bleu(model, split_pairs(recipe.data, split, data_dir))
+
+    @classmethod
+    def refitted(
+        cls, model: Translator, recipe: TranslationRecipe | None, data_dir: Path, texts: Path | None
+    ) -> Mapping[str, object]:
+        if texts is not None:
+            found = fitted_confidence(model, read_pairs(texts), fitted_on=texts.name)
+        elif recipe is not None:
+            found = fitted_confidence(model, split_pairs(recipe.data, "dev", data_dir))
+        else:
+            raise ValueError("the bundle was imported: give sentences with their translations by --texts")
+        if found is None:
+            raise ValueError("a confidence needs at least 20 poor translations (chrF below 30) and 20 others")
+        return {"confidence": found.model_dump()}
 
     @classmethod
     def bundle_examples(cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path) -> Examples:

@@ -7,6 +7,7 @@ import pytest
 
 from models.store import load_bundle
 from models.tasks.translation import Translator
+from models.tasks.translation_confidence import SIGNALS
 from training.bundling.bundle import WrittenBundle
 from training.tasks.translation.confidence import (
     expected_calibration_error,
@@ -28,13 +29,27 @@ def test_the_calibration_error_is_that_of_bins_computed_by_hand() -> None:
 def test_noise_has_itself_as_its_reference() -> None:
     pairs = [(f"Der Hund Nummer {place} läuft.", f"Dog number {place} runs.") for place in range(64)]
     found = noisy_pairs(pairs)
-    assert len(found) == 8 + 8 + 4 + 4 + 4
+    assert len(found) == 8 + 8 + 4 + 4 + 4 + 4
     assert found == noisy_pairs(pairs)
-    assert all(source == target for source, target in found[16:])
+    assert all(source == target for source, target in found[20:])
     assert all(source.islower() for source, _ in found[:8])
     assert not any(source.endswith(".") or target.endswith(".") for source, target in found[8:16])
-    invented = [source for source, _ in found[24:]]
-    assert all(len(text.split()) == 5 and text.endswith(".") and text not in dict(pairs) for text in invented)
+    invented = [source for source, _ in found[28:]]
+    assert all(text.endswith(".") and text not in dict(pairs) for text in invented)
+    assert [len(text.split()) > 5 for text in invented] == [True, False, False, False], "a quarter are joined"
+
+
+def test_long_sentences_are_joined_in_both_languages() -> None:
+    pairs = [(f"Der Hund Nummer {place} läuft.", f"Dog number {place} runs.") for place in range(64)]
+    for source, target in noisy_pairs(pairs)[16:20]:
+        link = "; " if ";" in source else ", "
+        parts = [
+            (one + ".", other + ".")
+            for one, other in zip(source[:-1].split(link), target[:-1].split(link), strict=True)
+        ]
+        assert len(parts) > 1
+        assert set(parts) <= set(pairs)
+        assert 100 <= len(source) + 2 <= 700
 
 
 def test_a_bundle_is_rated_on_its_own_translations(
@@ -69,6 +84,6 @@ def test_a_confidence_fits_the_frequencies(
     assert found.precision > 0.5, "below it, more translations are poor than not"
     assert found.recall > 0.5
     rated = rated_translations(model, mixed)
-    below = [found.probability(dict(zip(found.signals, row, strict=True))) for row in rated.signals[rated.poor]]
-    above = [found.probability(dict(zip(found.signals, row, strict=True))) for row in rated.signals[~rated.poor]]
+    below = [found.probability(dict(zip(SIGNALS, row, strict=True))) for row in rated.signals[rated.poor]]
+    above = [found.probability(dict(zip(SIGNALS, row, strict=True))) for row in rated.signals[~rated.poor]]
     assert np.mean(below) < np.mean(above)
