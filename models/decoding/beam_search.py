@@ -9,7 +9,7 @@ by the earlier hypothesis, then by the caller's order.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -324,12 +324,11 @@ class BeamSearch:
         rows = np.arange(count)[:, None]
         scores, tokens = flat[rows, order], candidates.reshape(count, width)[rows, order]
         origins = order // candidates.shape[2]
-        for row in self._constrained:
-            if self.lengths[row] >= len(self._sentences[row].options.prefix):
-                hypotheses = self._progress(row, candidates.shape[1])
-                weights = None if attention is None else attention[row]
-                step = Step(hypotheses, log_probabilities[row], values[row], candidates[row], weights)
-                tokens[row], scores[row], origins[row] = self._constrain(row, step, tokens.shape[1])
+        begun = [row for row in self._constrained if self.lengths[row] >= len(self._sentences[row].options.prefix)]
+        if begun:
+            steps = self._steps(begun, log_probabilities, candidates, flat, order, attention)
+            chosen = [self._constrain(row, step, tokens.shape[1]) for row, step in zip(begun, steps, strict=True)]
+            tokens[begun], scores[begun], origins[begun] = map(np.array, zip(*chosen, strict=True))
         tokens, scores, origins = self._going_on(tokens, scores, origins)
         self._append(tokens, scores, origins)
         return origins, self._finish_stopped()
@@ -406,12 +405,32 @@ class BeamSearch:
                 choice = (drawn / sentence.options.temperature + noise[:, : drawn.shape[1]]).argmax(axis=1)
             order[row, : self.beam_size] = np.arange(self.beam_size) * values.shape[2] + choice
 
-    def _progress(self, row: int, count: int) -> list[tuple[float, Progress, bool]]:
-        """Return log-probability and progress of the first hypotheses of a sentence, and whether a word may begin."""
-        whole = [True] * count if self._utf8 is None else (self._states[row, :count] == START).tolist()
-        return list(zip(self._scores[row, :count].tolist(), self._sentences[row].progress, whole, strict=False))
+    def _steps(
+        self,
+        rows: Sequence[int],
+        log_probabilities: Array,
+        candidates: Array,
+        values: Array,
+        order: Array,
+        attention: Array | None,
+    ) -> Iterator[Step]:
+        """Yield the candidates of sentences with constraints.
 
-    def _constrain(self, row: int, step: Step, width: int) -> tuple[Array, Array, Array]:
+        `values` are log-probabilities of hypotheses with each candidate, `[B, K C]`, `order` their best ones.
+        """
+        _, count, width = candidates.shape
+        own = [place * width + rank for place in range(count) for rank in range(min(2, width))]
+        begins = np.ones((len(rows), count), bool) if self._utf8 is None else self._states[rows, :count] == START
+        listed = np.exp(log_probabilities[rows]).sum(axis=2)
+        chosen = (each[rows] for each in (log_probabilities, candidates, values, order))
+        arrays = (self._scores[rows, :count], begins, listed, *chosen)
+        for row, *lists in zip(rows, *(each.tolist() for each in arrays), strict=True):
+            scores, whole, probability, own_values, tokens, sums, best = lists
+            hypotheses = list(zip(scores, self._sentences[row].progress, whole, strict=False))
+            weights = None if attention is None else attention[row]
+            yield Step(hypotheses, own_values, tokens, probability, sums, dict.fromkeys([*best, *own]), weights)
+
+    def _constrain(self, row: int, step: Step, width: int) -> tuple[list[int], list[float], list[int]]:
         """Choose the continuations of a sentence with constraints, and finish its hypotheses that end.
 
         Returns `width` tokens, log-probabilities and origins, the first ones of which live on.
@@ -425,13 +444,10 @@ class BeamSearch:
             self._stops[row] = sentence.stops_at(self.beam_size)
         for each in choice.incomplete:
             sentence.incomplete.append((constraints.missing(each.progress), self._ended(row, each.origin, each.score)))
-        kept = choice.kept[:width]
-        sentence.progress = [*(each.progress for each in kept), *[Progress()] * (self.beam_size - len(kept))]
-        tokens, scores, origins = np.zeros(width, np.int64), np.full(width, -np.inf), np.zeros(width, np.int64)
-        tokens[: len(kept)] = [each.token for each in kept]
-        scores[: len(kept)] = [each.score for each in kept]
-        origins[: len(kept)] = [each.origin for each in kept]
-        return tokens, scores, origins
+        kept, missing = choice.kept[:width], width - min(len(choice.kept), width)
+        scores, origins, tokens, progress = zip(*kept, strict=True) if kept else ((), (), (), ())
+        sentence.progress = [*progress, *[Progress()] * (self.beam_size - len(kept))]
+        return [*tokens, *[0] * missing], [*scores, *[-math.inf] * missing], [*origins, *[0] * missing]
 
     def _ended(self, row: int, origin: int, score: float) -> Hypothesis:
         """Return a hypothesis that ends with this log-probability."""

@@ -14,7 +14,8 @@ source, and so have those that continue it.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ __all__ = [
     "Continuation",
     "Phrase",
     "Progress",
+    "Requirement",
     "Step",
     "Variant",
     "WordTokens",
@@ -106,6 +108,17 @@ class Progress(NamedTuple):
         return self.met.bit_count() + bool(self.active)
 
 
+class Requirement(NamedTuple):
+    """A token of a phrase that may come next in a hypothesis."""
+
+    phrase: int | None
+    """The phrase that it begins; None for one that it continues."""
+    after: Progress
+    """The progress of the hypothesis with it, without credit."""
+    bank: int
+    """The bank of the hypothesis with it."""
+
+
 class Continuation(NamedTuple):
     """A hypothesis with one more token."""
 
@@ -115,6 +128,14 @@ class Continuation(NamedTuple):
     """Index of the hypothesis that is extended."""
     token: int
     progress: Progress
+
+
+_Candidate = tuple[float, int, int, Progress, int]
+"""The fields of a `Continuation`, and its bank. Where the token changes nothing about phrases, the progress is still
+that of the hypothesis: few candidates are chosen."""
+_SCORE: Callable[[_Candidate], float] = operator.itemgetter(0)
+_State = tuple[tuple[object, ...], bool]
+"""Fields of a hypothesis's progress, and whether a word may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,21 +158,22 @@ class Constraints:
     words: WordTokens = field(compare=False, repr=False)
     _first: frozenset[int] = field(init=False, compare=False, repr=False)
     """Tokens that begin a phrase."""
+    all_met: int = field(init=False, compare=False, repr=False)
+    """`Progress.met` of a hypothesis with all phrases."""
+    _required: dict[_State, dict[int, Requirement]] = field(init=False, compare=False, repr=False, default_factory=dict)
+    """What `required` has found before."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.phrases) <= MAX_PHRASES:
             raise ValueError(f"constraints must have 1 to {MAX_PHRASES} phrases, not {len(self.phrases)}")
         first = frozenset(variant.tokens[0] for each in self.phrases for variant in each.variants)
         object.__setattr__(self, "_first", first)
+        object.__setattr__(self, "all_met", (1 << len(self.phrases)) - 1)
 
     @property
     def guided(self) -> bool:
         """Whether the search needs the attention of steps."""
         return any(each.source for each in self.phrases)
-
-    @property
-    def all_met(self) -> int:
-        return (1 << len(self.phrases)) - 1
 
     def missing(self, progress: Progress) -> int:
         """Return how many phrases a hypothesis does not have."""
@@ -159,10 +181,11 @@ class Constraints:
 
     def after(self, progress: Progress, token: int) -> Progress:
         """Return the progress of a hypothesis with one more token."""
-        begun = progress.begun or not self.words.blank[token]
+        begun, opens = progress.begun or not self.words.blank[token], bool(self.words.opens[token])
         met, pending = progress.met, 0
         if not progress.active and not progress.pending and token not in self._first:
-            return Progress(met, (), 0, begun, bool(self.words.opens[token]))
+            same = begun is progress.begun and opens is progress.after_opening
+            return progress if same else Progress(met, (), 0, begun, opens)
         if progress.pending and self.words.continues[token]:
             met &= ~progress.pending
         active: list[tuple[int, int, int]] = []
@@ -176,7 +199,7 @@ class Constraints:
             met |= 1 << phrase
             pending |= 0 if self.phrases[phrase].inflected else 1 << phrase
         active = [each for each in active if not met >> each[0] & 1]
-        return Progress(met, tuple(active), pending, begun, bool(self.words.opens[token]))
+        return Progress(met, tuple(active), pending, begun, opens)
 
     def _beginnings(self, progress: Progress, met: int) -> Iterable[tuple[int, int, int]]:
         """Yield the variants that may begin with the next token."""
@@ -189,11 +212,21 @@ class Constraints:
                 if form.first is None or form.first is not progress.begun:
                     yield phrase, variant, 0
 
-    def required(self, progress: Progress, *, may_begin: bool = True) -> dict[int, int | None]:
-        """Return the tokens that continue a phrase, or that begin one, with its number, where one `may_begin`."""
-        found: dict[int, int | None] = {}
+    def required(self, progress: Progress, *, may_begin: bool = True) -> Mapping[int, Requirement]:
+        """Return the tokens that continue a phrase, or that begin one where one `may_begin`."""
         if progress.met == self.all_met:
-            return found
+            return {}
+        state = progress[:5], may_begin  # without the credit
+        if (found := self._required.get(state)) is None:
+            phrases = self._required_phrases(progress, may_begin=may_begin)
+            after = {token: self.after(progress, token) for token in phrases}
+            found = {token: Requirement(phrase, after[token], after[token].bank) for token, phrase in phrases.items()}
+            self._required[state] = found
+        return found
+
+    def _required_phrases(self, progress: Progress, *, may_begin: bool) -> dict[int, int | None]:
+        """Return the tokens that continue a phrase, or that begin one, with its number."""
+        found: dict[int, int | None] = {}
         for phrase, variant, done in self._beginnings(progress, progress.met) if may_begin else ():
             found[self.phrases[phrase].variants[variant].tokens[done]] = phrase
         for phrase, variant, done in progress.active:
@@ -202,102 +235,132 @@ class Constraints:
 
     def choose(self, step: "Step", beam_size: int, end: int) -> Choice:
         """Choose the hypotheses of the next step; `end` is the end token."""
-        found = self._continuations(step, beam_size)
-        complete, incomplete = [], []
-        banks: dict[int, list[Continuation]] = {}
-        num_met = 0
+        found = self._candidates(step)
+        banks: dict[int, list[_Candidate]] = {}
+        ends = []
         for place, each in enumerate(found):
-            met = each.progress.met == self.all_met
-            if each.token != end:
-                banks.setdefault(each.progress.bank, []).append(each)
-            elif met and num_met < beam_size:
-                complete.append(each)
-            elif place < beam_size:
-                incomplete.append(each)
-            num_met += met
-        return Choice(_shared([banks[bank] for bank in sorted(banks, reverse=True)], beam_size), complete, incomplete)
+            if each[2] == end:
+                ends.append(place)
+            elif (bank := banks.get(each[4])) is None:
+                banks[each[4]] = [each]
+            else:
+                bank.append(each)
+        kept = _shared([banks[bank] for bank in sorted(banks, reverse=True)], beam_size)
+        complete, incomplete = self._ended(found, ends, beam_size) if ends else ([], [])
+        return Choice([self._continuation(step, each) for each in kept], complete, incomplete)
 
-    def _continuations(self, step: "Step", beam_size: int) -> list[Continuation]:
-        """Return the most probable continuations, and those of which each bank may need some, best first."""
-        width = step.values.shape[1]
-        best = np.argsort(-step.values, axis=None, kind="stable")[: 2 * beam_size].tolist()
-        best += [place * width + rank for place in range(len(step.hypotheses)) for rank in range(min(2, width))]
-        flat, tokens = step.values.reshape(-1), step.candidates.reshape(-1)
-        found: dict[tuple[int, int], Continuation] = {}
-        for origin, (score, progress, may_begin) in enumerate(step.hypotheses):
-            if score > -math.inf and (required := self.required(progress, may_begin=may_begin)):
-                unlisted = _unlisted(step.log_probabilities[origin], len(self.words.blank))
-                listed = step.candidates[origin].tolist()
-                for token, phrase in required.items():
-                    known = step.log_probabilities[origin, listed.index(token)] if token in listed else unlisted
-                    found[origin, token] = self._required(step, origin, token, phrase, float(known))
-        for place in best:
-            origin, token, score = place // width, int(tokens[place]), float(flat[place])
-            if (origin, token) not in found and score > -math.inf:
-                progress = step.hypotheses[origin][1]
-                # Without the rest of the phrase, what its beginning has added is not deserved.
-                found[origin, token] = Continuation(score - progress.credit, origin, token, self.after(progress, token))
-        return sorted(found.values(), key=lambda each: -each.score)
+    def _ended(
+        self, found: Sequence["_Candidate"], ends: Sequence[int], beam_size: int
+    ) -> tuple[list[Continuation], list[Continuation]]:
+        """Return the candidates that end with all phrases, and those that end without some.
 
-    def _required(self, step: "Step", origin: int, token: int, phrase: int | None, own: float) -> Continuation:
-        """Return the continuation of a hypothesis by a token of a phrase, of that log-probability.
-
-        The number of the phrase says that the token begins it.
+        Those count that are among the best `beam_size` candidates with all phrases, or of all.
         """
+        complete, incomplete = [], []
+        for place in ends:
+            continuation = Continuation(*found[place][:4])
+            met = [each[3].met == self.all_met for each in found[: place + 1]]
+            if met[-1] and sum(met) <= beam_size:
+                complete.append(continuation)
+            elif place < beam_size:
+                incomplete.append(continuation)
+        return complete, incomplete
+
+    def _continuation(self, step: "Step", candidate: "_Candidate") -> Continuation:
+        score, origin, token, progress, _ = candidate
+        before = step.hypotheses[origin][1]
+        return Continuation(score, origin, token, self.after(before, token) if progress is before else progress)
+
+    def _candidates(self, step: "Step") -> list["_Candidate"]:
+        """Return the most probable continuations, and those of which each bank may need some, best first."""
+        found: list[_Candidate] = []
+        required: list[Mapping[int, Requirement]] = []
+        states = []
+        for origin, (score, progress, may_begin) in enumerate(step.hypotheses):
+            required.append(self.required(progress, may_begin=may_begin) if score > -math.inf else {})
+            states.append((progress, progress.bank, bool(progress.active or progress.pending)))
+            for token, requirement in required[-1].items():
+                found.append(self._required_candidate(step, origin, token, requirement))
+        width, first, values, tokens = len(step.candidates[0]), self._first, step.values, step.candidates
+        for place in step.best:
+            origin, rank = divmod(place, width)
+            score, token = values[place], tokens[origin][rank]
+            if score == -math.inf or token in required[origin]:
+                continue
+            progress, bank, changes = states[origin]
+            if changes or token in first:
+                # Without the rest of the phrase, what its beginning has added is not deserved.
+                score, progress = score - progress.credit, self.after(progress, token)
+                bank = progress.bank
+            found.append((score, origin, token, progress, bank))
+        found.sort(key=_SCORE, reverse=True)
+        return found
+
+    def _required_candidate(self, step: "Step", origin: int, token: int, requirement: Requirement) -> "_Candidate":
+        """Return the continuation of a hypothesis by a token of a phrase."""
         score, progress, _ = step.hypotheses[origin]
-        share = 1.0 if phrase is None else self._attention(step, origin, phrase)
-        gained = (
-            max(0.0, _REPLACES * share * (float(step.log_probabilities[origin, 0]) - own))
-            if share >= _LEAST_ATTENTION
-            else 0.0
-        )
-        after = self.after(progress, token)
+        phrase, after, bank = requirement
+        own = step.log_probability(origin, token, len(self.words.blank))
+        share = 1.0 if phrase is None else step.attention_to(self.phrases[phrase].source)[origin]
+        gained = 0.0
+        if share >= _LEAST_ATTENTION:
+            gained = max(0.0, _REPLACES * share * (step.log_probabilities[origin][0] - own))
         if after.active:
-            after = after._replace(credit=progress.credit + gained)
-        return Continuation(score + own + gained, origin, token, after)
-
-    def _attention(self, step: "Step", origin: int, phrase: int) -> float:
-        """Return the attention of a hypothesis to the source of a phrase, in [0, 1]."""
-        source = self.phrases[phrase].source
-        if step.attention is None or not source:
-            return 0.0
-        return min(1.0, float(sum(step.attention[origin, position] for position in source)))
+            after = Progress(*after[:5], progress.credit + gained)
+        return score + own + gained, origin, token, after, bank
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Step:
-    """The candidates for the next token of a sentence's hypotheses."""
+    """The candidates for the next token of a sentence's hypotheses; lists, whose items are read faster than arrays'."""
 
     hypotheses: Sequence[tuple[float, Progress, bool]]
     """Log-probability and progress of each hypothesis, and whether a word may begin."""
-    log_probabilities: Array
+    log_probabilities: Sequence[Sequence[float]]
     """Log-probabilities of the candidates of each hypothesis, best first: `[K, C]`."""
-    values: Array
-    """Log-probabilities of hypotheses with each candidate, minus infinity for those that are ruled out: `[K, C]`."""
-    candidates: Array
+    candidates: Sequence[Sequence[int]]
     """Tokens: `[K, C]`."""
+    listed: Sequence[float]
+    """Probability of the candidates of each hypothesis together: `[K]`."""
+    values: Sequence[float]
+    """Log-probabilities of hypotheses with each candidate, minus infinity for those that are ruled out: `[K * C]`."""
+    best: Iterable[int]
+    """Indices of `values`: the best of all hypotheses, then those of each one, none of them twice."""
     attention: Array | None = None
     """Attention of each hypothesis to the source tokens, where it is known: `[K, S]`."""
+    _attention_to: dict[tuple[int, ...], list[float]] = field(default_factory=dict, init=False, repr=False)
+
+    def log_probability(self, origin: int, token: int, vocab_size: int) -> float:
+        """Return the log-probability of a token after a hypothesis, an estimate where it is not among the candidates.
+
+        That is the mean of such tokens, by the probability that the candidates leave, and at most that of the last one.
+        """
+        own, candidates = self.log_probabilities[origin], self.candidates[origin]
+        if token in candidates:
+            return own[candidates.index(token)]
+        rest, others = max(1.0 - self.listed[origin], 1e-9), max(1, vocab_size - len(own))
+        return min(own[-1], math.log(rest / others))
+
+    def attention_to(self, source: tuple[int, ...]) -> list[float]:
+        """Return the attention of each hypothesis to source tokens, in [0, 1]; 0 where it is not known."""
+        if self.attention is None or not source:
+            return [0.0] * len(self.hypotheses)
+        if (found := self._attention_to.get(source)) is None:
+            total: Array = sum((self.attention[:, position] for position in source[1:]), self.attention[:, source[0]])
+            found = self._attention_to[source] = np.minimum(total, 1).tolist()
+        return found
 
 
-def _unlisted(log_probabilities: Array, vocab_size: int) -> float:
-    """Return the log-probability of a token that is not among the candidates, `[C]`.
-
-    It is the mean of such tokens, by the probability that the candidates leave, and at most that of the last candidate.
-    """
-    rest = max(1.0 - float(np.exp(log_probabilities).sum()), 1e-9)
-    others = max(1, vocab_size - len(log_probabilities))
-    return min(float(log_probabilities[-1]), math.log(rest / others))
-
-
-def _shared(banks: Sequence[list[Continuation]], beam_size: int) -> list[Continuation]:
+def _shared(banks: Sequence[list[_Candidate]], beam_size: int) -> list[_Candidate]:
     """Share the beam: each bank in turn, from the one with the most phrases, gets a place while it has candidates."""
-    taken = [0] * len(banks)
-    left = beam_size
-    while left and any(count < len(bank) for count, bank in zip(taken, banks, strict=True)):
-        for index, bank in enumerate(banks):
-            if left and taken[index] < len(bank):
+    if len(banks) == 1:
+        return banks[0][:beam_size]
+    sizes, taken = [len(bank) for bank in banks], [0] * len(banks)
+    left = min(beam_size, sum(sizes))
+    while left:
+        for index, size in enumerate(sizes):
+            if left and taken[index] < size:
                 taken[index] += 1
                 left -= 1
     kept = [each for count, bank in zip(taken, banks, strict=True) for each in bank[:count]]
-    return sorted(kept, key=lambda each: -each.score)
+    return sorted(kept, key=_SCORE, reverse=True)

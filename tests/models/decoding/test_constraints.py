@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from models.decoding.beam_search import SearchOptions
-from models.decoding.constraints import MAX_PHRASES, Constraints, Phrase, Progress, Variant, WordTokens
+from models.decoding.constraints import MAX_PHRASES, Constraints, Phrase, Progress, Step, Variant, WordTokens
 from tests.models.decoding.test_beam_search import Bench
 from tests.models.reference_search import made_up
 
@@ -77,6 +78,31 @@ def test_variants_for_the_beginning_and_after_brackets() -> None:
     assert set(constraints.required(start)) == {6}
     assert set(constraints.required(constraints.after(start, 3))) == {6, 7}
     assert set(constraints.required(constraints.after(start, 4))) == {5}
+
+
+def test_a_step_by_hand() -> None:
+    """Two hypotheses, of which the second has the phrase, with two candidates each; 0 is the end."""
+    step = Step(
+        hypotheses=[(-1.0, Progress(), True), (-2.0, Progress(met=1), True)],
+        log_probabilities=[[-0.5, -1.2], [-0.25, -1.0]],
+        candidates=[[7, 0], [8, 0]],
+        listed=[math.exp(-0.5) + math.exp(-1.2), math.exp(-0.25) + math.exp(-1.0)],
+        values=[-1.5, -2.2, -2.25, -3.0],
+        best=[0, 1, 2, 3],
+        attention=np.array([[0.25, 0.5, 0.25], [1.0, 0.0, 0.0]], np.float32),
+    )
+    constraints = Constraints((phrase(5, source=(0, 2)),), PLAIN)
+    choice = constraints.choose(step, 2, 0)
+    assert [each[:3] for each in choice.kept] == [(-1.5, 0, 7), (-2.25, 1, 8)]
+    assert [each.progress.met for each in choice.kept] == [0, 1]
+    assert all(each.progress.begun for each in choice.kept)
+    assert [each[:3] for each in choice.complete] == [(-3.0, 1, 0)]
+    assert [each[:3] for each in choice.incomplete] == [(-2.2, 0, 0)]
+    # The phrase is not among the candidates. At an attention of 0.5 it gets half of what the best one has more.
+    own = math.log((1 - math.exp(-0.5) - math.exp(-1.2)) / (SIZE - 2))
+    third = constraints.choose(step, 3, 0).kept[2]
+    assert third[1:] == (0, 5, Progress(met=1, pending=1, begun=True))
+    assert third.score == pytest.approx(-1.0 + own + 0.5 * (-0.5 - own))
 
 
 def test_wrong_constraints_are_refused() -> None:
