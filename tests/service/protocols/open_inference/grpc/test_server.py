@@ -36,7 +36,9 @@ def serving(wait_until, **settings):
     level = log.level
     log.setLevel(logging.INFO)
     try:
-        with TestClient(create_app(Settings(threads=1, models=("intents",), grpc_port=0, **settings))) as client:
+        with TestClient(
+            create_app(Settings(**{"threads": 1, "models": ("intents",), "grpc_port": 0, **settings}))
+        ) as client:
             wait_until(lambda: client.get("/readyz").status_code == 200)
             yield client, next(int(found[1]) for line in lines if (found := re.search(r"gRPC .*:(\d+)$", line)))
     finally:
