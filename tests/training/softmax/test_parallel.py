@@ -40,6 +40,7 @@ CASES = {
     "none of a mixture": Case(layer=MIXTURE, loss={"reduction": "none", "temperature": 0.7}),
     "all ignored": Case(layer={"kernels": "lin, log"}, loss={"reduction": "mean", "ignore_index": -7}),
     "untied": Case(layer={"kernels": "lin, log, pol", "untied": "full", "bias": True}),
+    "learnt scales": Case(layer={"kernels": [{"name": name, "learnable": True} for name in ("cos", "vmf")]}),
     "low-rank": Case(layer={"kernels": "lin, log", "untied": 2}),
     "mixture in bfloat16": Case(layer=MIXTURE, loss={"reduction": "mean"}, dtype=torch.bfloat16),
     "chunks": Case(layer={"kernels": "2*lin", "chunk_scores": 12}),
