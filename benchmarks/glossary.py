@@ -5,8 +5,9 @@
 The pairs are lines of a source and its reference. Of those with one or two terms of `benchmarks.glossary_terms`, the
 usual word of the reference is replaced by the one that the glossary asks for. Printed are the fraction of terms that
 translations have, BLEU to these references of the translations with the glossary and without it, and the median seconds
-of both, which take turns. `--matches` prints the inflected words that the terms find and what the glossary would have
-them be, for the count of false matches.
+and seconds of processor time of both, which take turns. With `--threads 1` processor time has no waiting of threads.
+`--matches` prints the inflected words that the terms find and what the glossary would have them be, for the count of
+false matches.
 """
 
 import argparse
@@ -30,9 +31,12 @@ __all__ = ["inflected_matches", "translated"]
 
 def translated(
     model: Translator, sentences: Sequence[GlossarySentence], beam_size: int, *, constrained: bool
-) -> tuple[list[str], float]:
-    """Return the translations, decoded together, and the seconds that they took; each has a glossary of its own."""
-    started = time.perf_counter()
+) -> tuple[list[str], tuple[float, float]]:
+    """Return the translations, decoded together; each has a glossary of its own.
+
+    With them come the seconds that they took, and those of processor time.
+    """
+    started, processor = time.perf_counter(), time.process_time()
     queries = [
         model.query(each.source, beam_size, glossary=Glossary.of(each.glossary) if constrained else None)
         for each in sentences
@@ -40,7 +44,8 @@ def translated(
     parts: list[SourceSequence] = [part for query in queries for part in query.parts()]
     found = iter(model.decoder.search(parts))
     results = [model.result(query, [next(found) for _ in query.parts()]) for query in queries]
-    return [each.translations[0].text for each in results], time.perf_counter() - started
+    taken = time.perf_counter() - started, time.process_time() - processor
+    return [each.translations[0].text for each in results], taken
 
 
 def used(sentences: Sequence[GlossarySentence], texts: Sequence[str]) -> tuple[int, int]:
@@ -81,11 +86,11 @@ def main() -> None:
     model = load_bundle(arguments.bundle, threads=arguments.threads)
     assert isinstance(model, Translator)
     sentences = glossary_sentences(pairs, arguments.sentences)
-    sides: dict[str, Callable[[], tuple[list[str], float]]] = {
+    sides: dict[str, Callable[[], tuple[list[str], tuple[float, float]]]] = {
         "free": lambda: translated(model, sentences, arguments.beam_size, constrained=False),
         "glossary": lambda: translated(model, sentences, arguments.beam_size, constrained=True),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     texts: dict[str, list[str]] = {}
     for number in range(max(1, arguments.rounds)):
         for name, work in sides.items():
@@ -98,12 +103,18 @@ def main() -> None:
     for name, found in texts.items():
         count, wanted = used(sentences, found)
         bleu = sacrebleu.corpus_bleu(found, references).score
+        wall, processor = map(statistics.median, zip(*seconds[name], strict=True))
         print(
             f"{name}: {100 * count / wanted:.1f} % of {wanted} terms in {len(sentences)} sentences, BLEU {bleu:.2f},"
-            f" {statistics.median(seconds[name]):.2f} s"
+            f" {wall:.2f} s, {processor:.2f} s of processor time"
         )
-    ratios = [one / other for one, other in zip(seconds["glossary"], seconds["free"], strict=True)]
-    print(f"time: {statistics.median(ratios):.2f} of the free translation's, beam size {arguments.beam_size}")
+    wall, processor = (
+        statistics.median(one[kind] / other[kind] for other, one in zip(*seconds.values(), strict=True))
+        for kind in range(2)
+    )
+    print(
+        f"time: {wall:.2f} of the free translation's, processor time {processor:.2f}, beam size {arguments.beam_size}"
+    )
 
 
 if __name__ == "__main__":

@@ -79,6 +79,7 @@ def main(
     rounds: int = 5,
     precisions: tuple[Precision, ...] = ("float32", "int8"),
     texts: int = 2,
+    layers: int | None = None,
     directory: Path | None = None,
 ) -> None:
     """Print two Markdown tables of each model.
@@ -92,6 +93,7 @@ def main(
         rounds: Rounds of each cell, after one to warm up; with 0 the second table is left out.
         precisions: Precisions of both sides.
         texts: Built-in sample texts that are compared with transformers.
+        layers: Layers of encoder and decoder each, for a machine that true sizes do not fit into; by default all.
         directory: Directory for the models, which need 4 times their size; by default a temporary one.
     """
     plan = _Plan(
@@ -108,11 +110,11 @@ def main(
     )
     for name in only:
         with tempfile.TemporaryDirectory(dir=directory) as temporary:
-            _measure(name, Path(temporary), plan, texts)
+            _measure(name, Path(temporary), plan, texts, layers)
 
 
-def _measure(name: str, root: Path, plan: _Plan, texts: int) -> None:
-    parameters = _apart(_written, name, root / "original")
+def _measure(name: str, root: Path, plan: _Plan, texts: int, layers: int | None) -> None:
+    parameters = _apart(_written, name, root / "original", layers)
     print("\n| model | M parameters | precision | difference | import (s) | peak (GB) | loaded (GB) | as `generate` |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for precision in plan.precisions:
@@ -137,8 +139,10 @@ def _apart(function: Callable[..., Any], *arguments: Any) -> Any:
         return executor.submit(function, *arguments).result()
 
 
-def _written(name: str, directory: Path) -> str:
+def _written(name: str, directory: Path, layers: int | None) -> str:
     family, sizes = TRUE_SIZES[name]
+    if layers is not None:
+        sizes = {field: layers if field.endswith("layers") else size for field, size in sizes.items()}
     model = write_directory(family, directory, **sizes)
     return f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.0f}"
 
