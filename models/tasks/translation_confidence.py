@@ -38,8 +38,8 @@ _UNLIKELY = -2.0
 """Log-probability below which a token counts as unlikely."""
 _LONG = 50
 """Tokens of a source beyond which its length is another signal."""
-_LEAST_PROBABLE = 1e-6
-"""Probability of a language at or below which all count alike."""
+_POSSIBLE, _LEAST_PROBABLE = 0.1, 1e-6
+"""Probability of a language from which on, and below which, all count alike: many single German words have 0.1."""
 FARTHEST = 4.0
 """Deviations from the mean that a signal counts at most: it is not known what is farther from all that was seen."""
 
@@ -133,8 +133,13 @@ def signals(
         "repetition": max(0.0, _repeated(hypothesis.tokens) - _repeated(source_tokens)),
         "excess_length": max(0.0, math.log((len(source_tokens) + 1) / _LONG)),
         "overlap": overlap,
-        "changed_other_language": -math.log10(max(_LEAST_PROBABLE, language_probability)) * (1 - overlap),
+        "changed_other_language": _evidence(language_probability) * (1 - overlap),
     }
+
+
+def _evidence(probability: float) -> float:
+    """Return how strongly a text is not in the language of that probability: 0 to 5, a factor of 10 each."""
+    return math.log10(_POSSIBLE / min(_POSSIBLE, max(_LEAST_PROBABLE, probability)))
 
 
 def _repeated(tokens: Sequence[int]) -> float:

@@ -3,10 +3,11 @@
 import itertools
 import random
 
+import numpy as np
 import pytest
 
 from models import TextTooLongError, Translator
-from models.decoding.beam_search import SearchOptions
+from models.decoding.beam_search import Hypothesis, SearchOptions
 
 SUBJECTS = ["Ich", "Maria", "Mein kleiner Bruder", "Der alte Mann, der nebenan wohnt,", "Niemand"]
 VERBS = ["hat", "sucht", "will", "braucht", "findet"]
@@ -147,6 +148,23 @@ def test_nothing_is_lost(translator, german, english):
 )
 def test_confidence_is_low_where_something_was_changed(translator, german, low):
     assert translator.translate([german])[0].low_confidence == low
+
+
+@pytest.mark.parametrize(
+    ("text", "low"),
+    [
+        ("The landlord can terminate the contract with three months' notice if the rent is not paid.", False),
+        ("The landlord can terminate the contract" + " of the contract" * 8, True),
+        ("The landlord can" * 6, True),
+    ],
+)
+def test_a_translation_that_repeats_itself_has_little_confidence(translator, text, low):
+    """The tokens of a loop are likely, each after those before it: their log-probabilities are high in all cases."""
+    query = translator.query("Der Vermieter kann mit einer Frist von drei Monaten kündigen, wenn nicht gezahlt wird.")
+    tokens = tuple(translator.target_ids(text))
+    sums = np.cumsum([-0.2] * (len(tokens) + 1))
+    found = translator.result(query, [[Hypothesis(tokens, sums[-1], -0.2, None, sums)]])
+    assert (found.confidence < 0.5) == found.low_confidence == low
 
 
 def test_no_replacement_character_is_emitted(translator):

@@ -73,7 +73,7 @@ def test_signals_are_those_of_the_hypothesis() -> None:
             "repetition": 0.0,
             "excess_length": 0.0,
             "overlap": 0.0,
-            "changed_other_language": 2.0,
+            "changed_other_language": 1.0,
         }
     )
     copied = _signals_of("Hund", (1, 2, 3), "hund", (68,), failed_check=True)
@@ -110,7 +110,9 @@ def test_overlap_is_the_fraction_of_the_sources_trigrams_of_characters() -> None
     # " ab", "abc", "bc " of which the target " abd " has the first.
     found = _signals_of("abc", (1,), "ABD", (2,), language_probability=1e-9)
     assert found["overlap"] == pytest.approx(1 / 3)
-    assert found["changed_other_language"] == pytest.approx(6 * 2 / 3), "the probability counts as 1e-6"
+    assert found["changed_other_language"] == pytest.approx(5 * 2 / 3), "the probability counts as 1e-6"
+    possible = _signals_of("abc", (1,), "def", (2,), language_probability=0.1)
+    assert possible["changed_other_language"] == 0
     assert _signals_of("", (1,), "", (2,))["overlap"] == 1
 
 

@@ -6,6 +6,7 @@ Shapes: `N` texts, `F` signals.
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import sacrebleu
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from models.decoding.sequence_to_sequence import BATCH_SOURCES
 from models.tasks.translation import TranslationQuery, Translator
 from models.tasks.translation_confidence import FARTHEST, SIGNALS, Confidence, Signal
+from training.tasks.translation.reading import split_pairs, template_pairs
+from training.tasks.translation.settings import PairSettings
 
 __all__ = [
     "POOR_CHRF",
@@ -24,6 +27,7 @@ __all__ = [
     "joined_pairs",
     "noisy_pairs",
     "rated_translations",
+    "recipe_confidence",
 ]
 
 POOR_CHRF = 30.0
@@ -34,6 +38,7 @@ _FEWEST = 20
 """Poor translations, and others, that are needed to fit a confidence."""
 _MOST_PAIRS = 5000
 """Pairs of the validation split that are translated."""
+_PAIRS_PER_PHRASE = 32
 _FOLDS = 5
 _BINS = 10
 _JOINED_CHARACTERS, _JOINED_SENTENCES = (100, 600), 30
@@ -135,15 +140,26 @@ def rated_translations(
     return Rated(table, table[:, SIGNALS.index("mean_log_probability")], np.array(confidences), np.array(poor, bool))
 
 
+def recipe_confidence(model: Translator, data: PairSettings, data_dir: Path) -> Confidence | None:
+    """Return the confidence fitted on the validation split of a recipe, and on phrases of its corpora of templates.
+
+    A validation split has few single words and greetings, whose confidence would be too low.
+    """
+    pairs = split_pairs(data, "dev", data_dir)
+    return fitted_confidence(model, pairs, phrases=template_pairs(data, data_dir, len(pairs) // _PAIRS_PER_PHRASE))
+
+
 def fitted_confidence(
-    model: Translator, pairs: Pairs, seed: int = 1, fitted_on: str = "validation split"
+    model: Translator, pairs: Pairs, seed: int = 1, *, phrases: Pairs = (), fitted_on: str = "validation split"
 ) -> Confidence | None:
     """Return the confidence in a bundle's translations, by those of these pairs and of `noisy_pairs`.
 
-    `fitted_on` describes the pairs. None where fewer than 20 of the translations are poor, or fewer than 20 are not.
+    Further `phrases` are in the fit alone, of which precision and recall do not tell. `fitted_on` describes the pairs.
+    None where fewer than 20 of the translations are poor, or fewer than 20 are not.
     """
     chosen = list(pairs) if len(pairs) <= _MOST_PAIRS else random.Random(seed).sample(pairs, _MOST_PAIRS)
-    plain, noise = rated_translations(model, chosen), rated_translations(model, noisy_pairs(chosen, seed))
+    plain = rated_translations(model, chosen)
+    noise = rated_translations(model, [*noisy_pairs(chosen, seed), *phrases])
     poor = np.concatenate([plain.poor, noise.poor])
     if min(poor.sum(), (~poor).sum()) < _FEWEST:
         return None

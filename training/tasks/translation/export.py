@@ -13,7 +13,7 @@ from models.tasks.translation import TranslationConfig, Translator
 from training.bundling.model_card import Card
 from training.bundling.task_export import vocabulary_section
 from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
-from training.tasks.translation.confidence import fitted_confidence
+from training.tasks.translation.confidence import recipe_confidence
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.task import TranslationTask
@@ -53,7 +53,7 @@ class TranslationExport(SequenceExport):
         return [SourceSequence(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
 
     def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
-        found = fitted_confidence(model, split_pairs(self.task.recipe.data, "dev", data_dir))
+        found = recipe_confidence(model, self.task.recipe.data, data_dir)
         return {"confidence": None if found is None else found.model_dump()}
 
     def extend(self, draft: "Draft", data_dir: Path) -> None:

@@ -10,7 +10,7 @@ from training.data.entities import Entities, TextPair
 from training.data.own_files import read_split
 from training.tasks.translation.settings import PairSettings
 
-__all__ = ["TrainingPairs", "split_pairs"]
+__all__ = ["TrainingPairs", "split_pairs", "template_pairs"]
 
 
 def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[TextPair]:
@@ -27,6 +27,19 @@ def split_pairs(data: PairSettings, split: str, data_dir: Path) -> list[TextPair
         for corpus, further in data.also.items():
             pairs += _corpus_pairs(data, corpus, split, data_dir)[: further.dev] if further.dev else []
     return pairs
+
+
+_PHRASES_SEED = 571
+"""The 125 pairs that it draws of `everyday-de-en` have none of `benchmarks/everyday_phrases.tsv`, as a test checks."""
+
+
+def template_pairs(data: PairSettings, data_dir: Path, count: int) -> list[TextPair]:
+    """Return pairs of those training corpora that have slots, which are filled; at most `count` of each corpus."""
+    generator = random.Random(_PHRASES_SEED)
+    names = [name for name in data.also if get_corpus(name).slots]
+    entities = Entities((data.source, data.target), split_pairs(data, "dev", data_dir) if names else [])
+    found = [_drawn(_corpus_pairs(data, name, "train", data_dir), count, generator) for name in names]
+    return [entities.filled(pair, generator) for pairs in found for pair in pairs]
 
 
 class TrainingPairs:

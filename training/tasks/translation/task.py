@@ -33,7 +33,7 @@ from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import RunFiles
-from training.tasks.translation.confidence import fitted_confidence
+from training.tasks.translation.confidence import fitted_confidence, recipe_confidence
 from training.tasks.translation.guided_alignment import alignment_loss, fitted_aligner
 from training.tasks.translation.initial import (
     bundled_translator,
@@ -277,7 +277,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         if texts is not None:
             found = fitted_confidence(model, read_pairs(texts), fitted_on=texts.name)
         elif recipe is not None:
-            found = fitted_confidence(model, split_pairs(recipe.data, "dev", data_dir))
+            found = recipe_confidence(model, recipe.data, data_dir)
         else:
             raise ValueError("the bundle was imported: give sentences with their translations by --texts")
         if found is None:

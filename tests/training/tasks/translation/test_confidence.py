@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.translation_robustness import read_phrases
 from models.store import load_bundle
 from models.tasks.translation import Translator
 from models.tasks.translation_confidence import SIGNALS
@@ -15,8 +16,8 @@ from training.tasks.translation.confidence import (
     noisy_pairs,
     rated_translations,
 )
-from training.tasks.translation.reading import split_pairs
-from training.tasks.translation.settings import TranslationRecipe
+from training.tasks.translation.reading import split_pairs, template_pairs
+from training.tasks.translation.settings import PairSettings, TranslationRecipe
 
 
 def test_the_calibration_error_is_that_of_bins_computed_by_hand() -> None:
@@ -87,3 +88,13 @@ def test_a_confidence_fits_the_frequencies(
     below = [found.probability(dict(zip(SIGNALS, row, strict=True))) for row in rated.signals[rated.poor]]
     above = [found.probability(dict(zip(SIGNALS, row, strict=True))) for row in rated.signals[~rated.poor]]
     assert np.mean(below) < np.mean(above)
+
+
+def test_phrases_of_the_fit_are_not_those_of_the_benchmark(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("Der Hund bellt.\tThe dog barks.\n", encoding="utf-8")
+    files = {"train": "pairs.tsv", "dev": "pairs.tsv"}
+    data = PairSettings.model_validate({"files": files, "source": "de", "target": "en", "also": {"everyday-de-en": 14}})
+    found = {source.rstrip(".!?").lower() for source, _ in template_pairs(data, tmp_path, 125)}
+    assert len(found) > 100
+    assert not found & {phrase.rstrip(".!?").lower() for phrase in read_phrases()}
+    assert template_pairs(data.model_copy(update={"also": {}}), tmp_path, 125) == []
