@@ -196,6 +196,7 @@ def _generated(directory: Path, bundle: Path, plan: _Plan) -> list[Tokens]:
         output = model.generate(
             torch.tensor([[*languages.prefix(None), *source, end]]),
             forced_bos_token_id=forced[0] if forced else None,
+            forced_eos_token_id=None,  # the default of mBART makes the last token before the limit an end
             num_beams=1,
             do_sample=False,
             max_new_tokens=plan.output_tokens + len(forced),
