@@ -171,9 +171,18 @@ _SLOW = (
     "service/test_native_errors.py",
 )
 """Files of 6 seconds and more, the longest first: they have the marker `slow`."""
-_TIMED = ("clients", "containers", "extension/test_package.py", "service/deploy", "service/hostile", "service/web")
-"""Tests that drive a browser, a cluster or a clock, in addition to the files directly in `service`: in continuous
-integration, such a test runs once more where it fails, and the summary names it. Others never do."""
+_TIMED = (
+    "clients",
+    "containers",
+    "docs/test_bundled.py",
+    "extension/test_package.py",
+    "service/deploy",
+    "service/hostile",
+    "service/web",
+)
+"""Tests that drive a browser, a cluster or a clock, or processes that train together, in addition to the files directly
+in `service`: in continuous integration, such a test runs once more where it fails, and the summary names it. Others
+never do."""
 _FIXTURES = ("words", "classification", "generation", "images", "marian", "pivot")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
