@@ -100,7 +100,7 @@ class Found:
     alone: Rows = field(default_factory=list)
     together: Rows = field(default_factory=list)
     float32: Rows = field(default_factory=list)
-    """Of the texts that int8 is measured on."""
+    """These are results of the texts that int8 is measured on."""
     int8: Rows = field(default_factory=list)
 
 

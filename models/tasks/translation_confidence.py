@@ -1,6 +1,7 @@
-"""How likely the translation of a sentence is to be acceptable: a logistic regression on what the search knows of it.
+"""How likely the translation of a sentence is to be acceptable: a logistic regression on signals of its search.
 
-`training.tasks.translation.confidence` fits it. Everything it looks at is there after a search, and costs no more.
+`training.tasks.translation.confidence` fits it. The signals follow from both texts and the search, without another run
+of the model.
 """
 
 import math
@@ -32,7 +33,7 @@ SignalName = Literal[
     "changed_other_language",
 ]
 SIGNALS: tuple[SignalName, ...] = get_args(SignalName)
-"""What a confidence may depend on, see `signals`."""
+"""The signals that a confidence may depend on, see `signals`."""
 
 _UNLIKELY = -2.0
 """Log-probability below which a token counts as unlikely."""
@@ -41,7 +42,7 @@ _LONG = 50
 _POSSIBLE, _LEAST_PROBABLE = 0.1, 1e-6
 """Probability of a language from which on, and below which, all count alike: many single German words have 0.1."""
 FARTHEST = 4.0
-"""Deviations from the mean that a signal counts at most: it is not known what is farther from all that was seen."""
+"""Deviations from the mean that a signal counts at most: a fit says nothing about signals farther away."""
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 

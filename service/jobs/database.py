@@ -215,12 +215,12 @@ class JobDatabase:
             connection.execute(delete(JOBS).where(JOBS.c.id == identifier))
 
     def remove_expired(self) -> None:
-        """Remove the jobs whose time is over."""
+        """Remove the jobs that have expired."""
         with self._database.transaction() as connection:
             connection.execute(delete(JOBS).where(JOBS.c.expires < time.time()))
 
     def claim(self) -> Held | None:
-        """Take the lease of the oldest job that nobody computes; None where there is none."""
+        """Take the lease of the oldest job that no process computes; None where there is none."""
         now = time.time()
         free = (JOBS.c.state.in_(_OPEN), JOBS.c.lease_until < now, JOBS.c.expires > now)
         with self._database.reading() as connection:

@@ -162,7 +162,9 @@ def read_graph(source: SourceDirectory, *, weights: bool = True) -> onnx.ModelPr
     except ImportRefused:
         raise
     except Exception as error:  # protobuf, onnx and the operating system raise exceptions of their own
-        raise ImportRefused(f"{name} is not an ONNX file: {error}; export it again, with its data beside it") from error
+        raise ImportRefused(
+            f"{name} is not an ONNX file: {error}; export it again, with its data next to it"
+        ) from error
     version = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
     if version < _OLDEST_OPSET:
         raise ImportRefused(

@@ -286,7 +286,7 @@ def _graphs(files: Sequence[str]) -> list[str]:
 
 
 def _wanted(files: Sequence[str], graph: str | None) -> list[str]:
-    """Return the patterns of what is downloaded: an ONNX file with its data, safetensors, or else PyTorch's weights."""
+    """Return patterns of the files to download: an ONNX file with its data, safetensors, or else PyTorch's weights."""
     if graph is not None:
         return [*_DOWNLOADED, f"{graph.rpartition('/')[0] or '.'}/*.json", graph, f"{graph}_data*", f"{graph}.data"]
     safe = any(file.endswith(".safetensors") and "/" not in file for file in files)

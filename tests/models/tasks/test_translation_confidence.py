@@ -1,4 +1,4 @@
-"""The confidence in a translation: its signals, its probability, and what answers say of it."""
+"""The confidence in a translation: its signals, its probability, and its fields in answers."""
 
 import math
 
