@@ -17,7 +17,6 @@ __all__ = ["alive", "console", "print_lines", "progress", "shown_otherwise"]
 
 _SILENCE = 5.0
 """Seconds without a line after which a command says that it goes on."""
-_LONGEST_SILENCE = 60.0
 _SHOWN = 60
 """Characters of the last line that are shown with the time since it."""
 
@@ -65,7 +64,7 @@ progress = _Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
 def alive() -> Iterator[None]:
     """Show within the block that a command goes on while it prints nothing: each second on a terminal.
 
-    Elsewhere lines on standard error say so after 5, 10, 20 seconds, and so on, at most a minute apart.
+    Elsewhere a line on standard error says so every five seconds.
     """
     _silence.ended_by("")
     if progress.is_terminal:
@@ -94,7 +93,7 @@ def _say_so(ended: threading.Event) -> None:
             seen, due = _silence.since, _SILENCE
         elif time.monotonic() - seen >= due and (text := _silence.text()):
             print(text, file=sys.stderr, flush=True)
-            due += min(due, _LONGEST_SILENCE)
+            due += _SILENCE
 
 
 @contextlib.contextmanager

@@ -226,8 +226,8 @@ class Training(Contract):
     """Epoch of the evaluation whose weights are exported."""
     earlier: dict[Sha256, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
     """Epochs on each earlier version of the data, by the hash of its training records: `--continue-with-new-data`."""
-    end: Literal["planned", "patience", "interrupted"]
-    """Whether training came to the end of its epochs or steps, was ended by patience, or was not ended."""
+    end: Literal["planned", "patience", "time", "interrupted"]
+    """Whether training came to the end of its epochs or steps, was ended by patience or its time, or was not ended."""
 
 
 class Provenance(Contract):

@@ -1,4 +1,4 @@
-"""Progress on standard error: a line that is renewed on a terminal, elsewhere a line every half minute."""
+"""Progress on standard error: a line that is renewed on a terminal, elsewhere a line every five seconds."""
 
 import sys
 import time
@@ -6,7 +6,7 @@ from datetime import timedelta
 
 __all__ = ["Progress"]
 
-_TERMINAL, _LOG = 0.2, 30.0
+_TERMINAL, _LOG = 0.2, 5.0
 """Seconds between two reports."""
 
 

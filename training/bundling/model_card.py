@@ -214,6 +214,7 @@ def training_sentence(training: Training) -> str:
     ends = {
         "planned": "",
         "patience": " (ended by loop.patience)",
+        "time": " (ended by loop.minutes)",
         "interrupted": " (interrupted: training has not come to its end)",
     }
     earlier = "".join(

@@ -71,7 +71,8 @@ def new(
         columns: Role of a column and its name in the file, such as label=kind; can be repeated.
         languages: Source and target language of a translator, such as de-en; they are detected without.
         network: Network of a language model: lstm, of words, or transformer, of subword tokens.
-        minutes: Choose the number of epochs so that the training ends within this time here.
+        minutes: Choose the number of epochs for this time here, and end the training within it: a slower machine trains
+            fewer updates, over which the learning rate falls as far.
         from_scratch: Start without a pretrained encoder or a bundled model.
         trial: Whether a few steps are timed to predict the time of the training.
         device: auto, cpu, or a CUDA device such as cuda:0, for the trial.
@@ -107,6 +108,9 @@ def new(
         timed = time_trial(recipe, data_dir, choose_device(device))
         epochs = None if minutes is None else _epochs(timed, 60 * minutes * _MARGIN, recipe)
         plan = _placed(plan_for(epochs, timed.epoch_steps), own_name, data_dir)
+        if minutes is not None:
+            limit = max(minutes * _MARGIN - timed.start / 60, minutes / 10)
+            plan.choose("loop.minutes", round(limit, 2), f"{minutes:g} minutes without the time before the first epoch")
         recipe = parse_recipe(plan.content)
     _say("chosen", (f"{field} = {_value(plan, field)}: {reason}" for field, reason in plan.reasons.items()))
     command = f"softserve-train run {path}" + (f" --data-dir {data_dir}" if data_dir != Path("data") else "")
@@ -296,6 +300,11 @@ def _time_line(timed: TimeTrial, recipe: Recipe) -> str:
         f"some {_duration(timed.seconds(epochs))} for {epochs} epochs: {_duration(timed.start)} before the first, "
         f"{_duration(timed.epoch)} each, with {timed.epoch_steps:,} updates of {1000 * timed.step:.0f} ms "
         f"and an evaluation of {timed.evaluation:.1f} s; less where it stops early"
+        + (
+            ""
+            if recipe.loop.minutes is None
+            else f", and at most {recipe.loop.minutes:g} minutes from the first epoch on"
+        )
     )
 
 

@@ -72,6 +72,10 @@ class Progress:
     step: int = 0
     seconds: float = 0.0
     processor_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    """Time of all sessions, batches, evaluations and checkpoints included."""
+    evaluation_seconds: float = 0.0
+    """Time of the last evaluation."""
     loss_sum: float = 0.0
     """Summed training loss since the last evaluation."""
     loss_count: int = 0
@@ -98,6 +102,10 @@ class Progress:
         seconds = self.seconds - (self.history[-1].seconds if self.history else 0.0)
         return self.loss_count / seconds if seconds > 0 else 0.0
 
+    def time_used(self, loop: LoopSettings) -> float:
+        """Return the fraction of `loop.minutes` that is used with one more evaluation, 0 without a limit."""
+        return 0.0 if loop.minutes is None else (self.wall_seconds + self.evaluation_seconds) / (60 * loop.minutes)
+
     def evaluations_since_improvement(self) -> int:
         """Return the number of evaluations since one had a better metric than all before it."""
         metrics = [evaluation.metric for evaluation in self.history]
@@ -115,10 +123,12 @@ class TrainedData:
     """Epochs that were trained on it; None for the version of the last session."""
 
 
-def end_of_training(progress: Progress, loop: LoopSettings) -> Literal["", "steps", "epochs", "patience"]:
+def end_of_training(progress: Progress, loop: LoopSettings) -> Literal["", "steps", "time", "epochs", "patience"]:
     """Return what ended the training of a run, an empty text where it has not ended."""
     if loop.max_steps is not None and progress.step >= loop.max_steps and progress.evaluated:
         return "steps"
+    if progress.time_used(loop) >= 1 and progress.evaluated:
+        return "time"
     if progress.epoch >= loop.epochs:
         return "epochs"
     return "patience" if progress.evaluations_since_improvement() >= loop.patience else ""

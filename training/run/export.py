@@ -226,7 +226,8 @@ def _training(run: RunDirectory, task: Task[Any]) -> Training:
     progress, loop = run.progress(maximize=task.maximize), task.recipe.loop
     best = progress.best
     assert best is not None
-    ends: dict[str, Literal["planned", "patience", "interrupted"]] = {"": "interrupted", "patience": "patience"}
+    ends: dict[str, Literal["planned", "patience", "time", "interrupted"]]
+    ends = {"": "interrupted", "patience": "patience", "time": "time"}
     return Training(
         epochs=progress.epoch,
         planned_epochs=loop.epochs,

@@ -76,6 +76,8 @@ class Trainer:
             task.model.compile()
         self._losses: list[Tensor] = []
         """Summed loss of this process in each step since they were last read."""
+        self._started = time.monotonic()
+        """When training had begun if all sessions had followed each other."""
         self._targets = 0
         """Targets of the last step, of all processes."""
         self._read_steps = 1 if task.device.type == "cpu" else _BOARD_STEPS
@@ -93,6 +95,7 @@ class Trainer:
         training. SIGINT and SIGTERM save a checkpoint and raise `Interrupted`, which says so.
         """
         self._start(report)
+        self._started = time.monotonic() - self.progress.wall_seconds
         shown = self._shown(report, stop_after)
         quiet = contextlib.nullcontext()
         with SignalHold() as signals, self._board() as board, shown.shown() if self.group.is_first else quiet:
@@ -110,6 +113,8 @@ class Trainer:
                     break
                 self._evaluate(session, epoch_ended=True)
             self._end_if_interrupted(signals)
+            if self.group.is_first and end_of_training(self.progress, self.settings) == "time":
+                report(f"ended after {self.progress.step} updates: the time of loop.minutes is used")
         return self.progress
 
     def _start(self, report: Callable[[str], None]) -> None:
@@ -141,6 +146,8 @@ class Trainer:
         match end_of_training(progress, self.settings):
             case "steps":
                 return f", and {progress.step} of {most} steps; --restart trains with another loop.max_steps"
+            case "time":
+                return f", and the time of loop.minutes: {self.settings.minutes:g}, is used; --restart trains longer"
             case "epochs":
                 return "; a higher loop.epochs continues"
             case "patience":
@@ -163,6 +170,8 @@ class Trainer:
         )
         if stop_after is not None:
             shown.limit(stop_after)
+        if self.settings.minutes is not None:
+            shown.limit_time(60 * self.settings.minutes - self.progress.wall_seconds)
         if self.settings.max_steps is not None:
             shown.limit(self.settings.max_steps - self.progress.step)
         return shown
@@ -206,7 +215,7 @@ class Trainer:
         """Return whether the model is to be evaluated inside an epoch, and has not been."""
         step, every, most = self.progress.step, self.settings.evaluate_steps, self.settings.max_steps
         due = (every is not None and step > 0 and step % every == 0) or (most is not None and step >= most)
-        return due and not self.progress.evaluated
+        return (due or self._optimization.time_used >= 1) and not self.progress.evaluated
 
     def _end_if_interrupted(self, signals: SignalHold) -> None:
         """Raise `Interrupted` if any process got a signal; the state must be saved."""
@@ -227,6 +236,7 @@ class Trainer:
                 losses.append(loss)
                 divisor, self._targets = divisor or max(1, count), self._targets + count
             self.group.sum_gradients(self.task.model.parameters())
+            self._note_time()
             norm = self._optimization.step(divisor / max(1, self._targets))
             self._losses.append(torch.stack(losses).sum())
         progress.loss_count += self._targets
@@ -235,6 +245,12 @@ class Trainer:
         if self.settings.average > 1 and progress.step % self.settings.snapshot_steps == 0:
             self._snapshots.take(self.task.model)
         return norm
+
+    def _note_time(self) -> None:
+        """Note the time of all sessions; of several processes, whose clocks differ, that of the first counts."""
+        if self.settings.minutes is not None:
+            self.progress.wall_seconds = self.group.from_first(time.monotonic() - self._started)
+            self._optimization.time_used = self.progress.time_used(self.settings)
 
     def _backward(self, batch: Any | None, divisor: int) -> tuple[Tensor, int]:
         """Add the gradients of the batch's summed loss over `divisor`, or over its number of targets with 0.
@@ -289,7 +305,7 @@ class Trainer:
         """Evaluate on the development set, keep the model if it is the best so far, and save a checkpoint."""
         self._read_losses()
         session.shown.evaluating()
-        progress = self.progress
+        progress, started = self.progress, time.monotonic()
         metric, weights = self._measured(session.signals)
         evaluation = Evaluation(
             epoch=progress.epoch + 1,
@@ -317,6 +333,8 @@ class Trainer:
             if progress.best is evaluation:
                 self.run.write_best(weights)
             self.run.write_history(progress)
+        progress.evaluation_seconds = self.group.from_first(time.monotonic() - started)
+        self._note_time()
         self._save()
         if session.on_evaluation is not None:
             session.on_evaluation(evaluation)

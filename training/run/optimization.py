@@ -45,17 +45,19 @@ def resolved_precision(settings: LoopSettings, device: torch.device) -> str:
     return "bfloat16" if native_bfloat16(device) else "float32"
 
 
-def learning_rate_factor(step: int, total: int, settings: LoopSettings) -> float:
+def learning_rate_factor(step: int, total: int, settings: LoopSettings, time_used: float = 0.0) -> float:
     """Return the factor of the learning rate: linear warm-up, then the decay that the settings name.
 
     `cosine` ends at `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5), `inverse-sqrt` falls with the root of
-    the steps (Vaswani et al. 2017, eq. 3).
+    the steps (Vaswani et al. 2017, eq. 3). `time_used` is the fraction of `minutes` that is used: cosine decay goes by
+    it where it is more than the fraction of the steps.
     """
     if step < settings.warmup_steps:
         return (step + 1) / settings.warmup_steps
     if settings.schedule == "inverse-sqrt":
         return math.sqrt(max(1, settings.warmup_steps) / (step + 1))
-    rest = min(1.0, (step - settings.warmup_steps) / max(1, total - settings.warmup_steps))
+    done, warmup = max(step, time_used * total), settings.warmup_steps
+    rest = min(1.0, (done - warmup) / max(1, total - warmup))
     low = settings.final_learning_rate
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * rest))
 
@@ -98,8 +100,10 @@ class Optimization:
             fused=True,
         )
         total = scheduled_updates(epoch_updates, settings)
+        self.time_used = 0.0
+        """Fraction of `settings.minutes` that is used after the next step."""
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: learning_rate_factor(step, total, settings)
+            self._optimizer, lambda step: learning_rate_factor(step, total, settings, self.time_used)
         )
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         self._scaler.scale(torch.zeros((), device=device))  # makes the scale, also where a process has no rows at first

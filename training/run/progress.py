@@ -1,6 +1,7 @@
-"""The progress of a training run: a bar on a terminal, a line every half minute elsewhere; that of reading its data."""
+"""The progress of a run: a bar on a terminal, a line every five seconds elsewhere; that of reading its data."""
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -15,7 +16,7 @@ from training.output import console, progress, shown_otherwise
 
 __all__ = ["RunProgress", "counted"]
 
-INTERVAL = 30.0
+INTERVAL = 5.0
 """Seconds between two lines."""
 
 
@@ -23,7 +24,7 @@ T = TypeVar("T")
 
 
 def counted(items: Iterable[T], noun: str) -> Iterator[T]:
-    """Yield the items, and print every half minute how many there have been."""
+    """Yield the items, and print every five seconds how many there have been."""
     due = time.monotonic() + INTERVAL
     for number, item in enumerate(items, 1):
         if (now := time.monotonic()) >= due:
@@ -45,12 +46,17 @@ class RunProgress:
         self._epoch = epoch
         self._first = self._done = epoch * epoch_steps + step
         self._started = time.monotonic()
+        self._time = math.inf
         self._now, self._speed = "reading data", ""
         self._bar: Bar | None = None
 
     def limit(self, steps: int) -> None:
         """Lower the number of steps of this session."""
         self._total = min(self._total, self._first + steps)
+
+    def limit_time(self, seconds: float) -> None:
+        """Limit the time of this session."""
+        self._time = seconds
 
     def step(self, epoch: int, step: int, loss: float, rate: float, speed: float) -> None:
         """Note a finished step: `step` is how many of the epoch are done, `speed` the targets a second."""
@@ -77,8 +83,9 @@ class RunProgress:
 
     def _left(self) -> str:
         elapsed, done = time.monotonic() - self._started, self._done - self._first
-        left = timedelta(seconds=round(elapsed / done * (self._total - self._done))) if done else "unknown time"
-        return f"at most {left} left"
+        by_steps = elapsed / done * (self._total - self._done) if done else math.inf
+        seconds = min(by_steps, max(0.0, self._time - elapsed))
+        return f"at most {timedelta(seconds=round(seconds)) if math.isfinite(seconds) else 'unknown time'} left"
 
     def _renew(self) -> None:
         if self._bar is not None:

@@ -68,7 +68,7 @@ def time_trial(recipe: Recipe, data_dir: Path, device: torch.device, *, seconds:
     The run of the trial is in a temporary directory. Raises the errors that `training.run.session.train` does.
     """
     started = time.monotonic()
-    loop = recipe.loop.model_copy(update={"epochs": 10**6, "patience": 10**6, "evaluate_steps": None})
+    loop = recipe.loop.model_copy(update={"epochs": 10**6, "patience": 10**6, "evaluate_steps": None, "minutes": None})
     settings = recipe.model_copy(update={"loop": loop, "tune": None})
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself warns

@@ -51,6 +51,7 @@ def test_a_trial_predicts_the_time_and_plans_for_minutes(mails: Path, monkeypatc
     recipe = yaml.safe_load((mails / "mails.yaml").read_text(encoding="utf-8"))
     assert recipe["data"]["files"]["train"] == "mails.csv"
     assert 1 <= recipe["loop"]["epochs"] <= 180
+    assert 0.02 <= recipe["loop"]["minutes"] < 0.2
 
 
 def test_wrong_use_is_one_line(mails: Path) -> None:

@@ -82,6 +82,42 @@ def test_training_ends_after_max_steps(inside: bool, make_trainer: MakeTrainer) 
     assert f"{most} of {most} steps" in lines[0]
 
 
+# ---- minutes ----------------------------------------------------------------------------------------------
+
+
+class _Clock:
+    """Time that goes on by a second with each update and by ten with each evaluation of a trainer."""
+
+    def __init__(self, trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("training.run.loop.time.monotonic", lambda: self.now)
+        backward, evaluate = trainer._backward, trainer.task.evaluate
+        monkeypatch.setattr(trainer, "_backward", lambda *given: self._after(1, backward, *given))
+        monkeypatch.setattr(trainer.task, "evaluate", lambda *given: self._after(10, evaluate, *given))
+
+    def _after(self, seconds: float, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.now += seconds
+        return function(*arguments)
+
+
+@pytest.mark.parametrize("stops", [[None], [7, None]], ids=["in one session", "in two sessions"])
+def test_training_ends_within_its_minutes(
+    stops: list[int | None], make_trainer: MakeTrainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Epochs of 5 s and evaluations of 10 s: 15 s, 30 s, then 3 updates and an evaluation are 43 s."""
+    settings: dict[str, Any] = {"limit": 80, "epochs": 99, "patience": 99, "minutes": 43 / 60, "warmup_steps": 1}
+    for stop in stops:
+        trainer = make_trainer(**settings)
+        _Clock(trainer, monkeypatch)
+        trainer.fit(_silent, stop)
+    assert [(each.epoch, each.step) for each in trainer.progress.history] == [(1, 5), (2, 10), (3, 13)]
+    assert trainer.progress.wall_seconds == pytest.approx(43)
+    assert trainer._optimization.learning_rate == pytest.approx(0.03 * 0.01)
+    lines: list[str] = []
+    make_trainer(**settings).fit(lines.append)
+    assert "2 of 99 epochs are trained, and the time of loop.minutes" in lines[0]
+
+
 # ---- losses that are read now and then --------------------------------------------------------------------
 
 

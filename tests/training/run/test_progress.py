@@ -30,17 +30,17 @@ def test_the_time_left_is_that_of_all_epochs(monkeypatch: pytest.MonkeyPatch) ->
     assert shown.text() == "epoch 1 of 4, step 400 of 4,000: evaluating, at most 0:04:30 left"
 
 
-def test_items_are_counted_every_half_minute(
+def test_items_are_counted_every_five_seconds(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An item takes 10 s and the fourth 95 s: after 30 s three have been read, and a line follows each half minute."""
+    """An item takes 2 s and the fourth 20 s: after 6 s three have been read, and a line follows each 5 s."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
 
     def slow() -> Iterator[int]:
         nonlocal now
         for number in range(7):
-            now += 95.0 if number == 3 else 10.0
+            now += 20.0 if number == 3 else 2.0
             yield number
 
     assert list(counted(slow(), "texts")) == list(range(7))
@@ -56,6 +56,19 @@ def test_only_steps_of_this_session_are_timed(monkeypatch: pytest.MonkeyPatch) -
     shown.step(2, 600, 1.0, 1e-3, 1.0)
     assert shown.text().startswith("epoch 3 of 4, step 2,600 of 2,700: ")
     assert shown.text().endswith("at most 0:00:10 left")
+
+
+def test_the_time_left_is_at_most_that_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    shown = _progress([])
+    shown.limit_time(60)
+    assert shown.text().endswith("at most 0:01:00 left")
+    now = 10.0
+    shown.step(0, 100, 1.0, 1e-3, 1.0)
+    assert shown.text().endswith("at most 0:00:50 left")
+    shown.step(3, 900, 1.0, 1e-3, 1.0)
+    assert shown.text().endswith("at most 0:00:00 left")
 
 
 def test_lines_are_printed_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
