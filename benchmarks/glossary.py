@@ -15,6 +15,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import sacrebleu
@@ -30,9 +31,9 @@ __all__ = ["inflected_matches", "translated"]
 
 
 def translated(
-    model: Translator, sentences: Sequence[GlossarySentence], beam_size: int, *, constrained: bool
+    model: Translator, sentences: Sequence[GlossarySentence], beam_size: int, *, constrained: bool, parallel: int = 1
 ) -> tuple[list[str], tuple[float, float]]:
-    """Return the translations, decoded together; each has a glossary of its own.
+    """Return the translations, decoded together, or in `parallel` decodings; each has a glossary of its own.
 
     With them come the seconds that they took, and those of processor time.
     """
@@ -42,7 +43,7 @@ def translated(
         for each in sentences
     ]
     parts: list[SourceSequence] = [part for query in queries for part in query.parts()]
-    found = iter(model.decoder.search(parts))
+    found = iter(model.decoder.search(parts, parallel=parallel))
     results = [model.result(query, [next(found) for _ in query.parts()]) for query in queries]
     taken = time.perf_counter() - started, time.process_time() - processor
     return [each.translations[0].text for each in results], taken
@@ -72,7 +73,8 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=500)
     parser.add_argument("--beam-size", type=int, default=5)
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", type=int, help="threads of all decodings together")
+    parser.add_argument("--parallel", type=int, default=1, help="decodings at once, as `softserve translate` has them")
     parser.add_argument("--rounds", type=int, default=5, help="rounds in which both take turns; the first warms up")
     parser.add_argument("--show", type=int, default=0, help="translations to print")
     parser.add_argument("--matches", action="store_true", help="print inflected words that terms find, and stop")
@@ -83,18 +85,19 @@ def main() -> None:
         for (term, word), count in inflected_matches(pairs).most_common():
             print(f"{term}\t{word}\t{count}")
         return
-    model = load_bundle(arguments.bundle, threads=arguments.threads)
+    model = load_bundle(arguments.bundle, threads=arguments.threads, parallel=arguments.parallel)
     assert isinstance(model, Translator)
     sentences = glossary_sentences(pairs, arguments.sentences)
+    work = partial(translated, model, sentences, arguments.beam_size, parallel=arguments.parallel)
     sides: dict[str, Callable[[], tuple[list[str], tuple[float, float]]]] = {
-        "free": lambda: translated(model, sentences, arguments.beam_size, constrained=False),
-        "glossary": lambda: translated(model, sentences, arguments.beam_size, constrained=True),
+        "free": partial(work, constrained=False),
+        "glossary": partial(work, constrained=True),
     }
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in sides}
     texts: dict[str, list[str]] = {}
     for number in range(max(1, arguments.rounds)):
-        for name, work in sides.items():
-            texts[name], taken = work()
+        for name, side in sides.items():
+            texts[name], taken = side()
             if number or arguments.rounds == 1:
                 seconds[name].append(taken)
     for each, free, text in list(zip(sentences, texts["free"], texts["glossary"], strict=True))[: arguments.show]:

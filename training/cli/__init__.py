@@ -46,6 +46,10 @@ def _run() -> int | str:
     first = "training.cli.commands" not in sys.modules and os.environ.get("RANK", "0") == "0"
     if first and len(sys.argv) > 1 and not set(_QUICK) & set(sys.argv[1:]):
         print(f"softserve-train {sys.argv[1]}: starting", file=sys.stderr, flush=True)
+        from training.busy_processors import let_threads_sleep  # not above: another package may hide `models`
+
+        if (line := let_threads_sleep()) is not None:
+            print(f"softserve-train: {line}", file=sys.stderr, flush=True)
     try:
         from training.cli import commands  # takes seconds, and needs the extra `train`
     except ModuleNotFoundError as error:

@@ -1,6 +1,7 @@
 """`softserve-train new` and `softserve-train check`: recipes for a user's data, and reports on them."""
 
 import csv
+import math
 import os
 import re
 import sys
@@ -37,7 +38,9 @@ _DEFAULT_NETWORKS = {kind: network for (kind, network), task in _KINDS.items() i
 _LOOKED_AT_BY_RUN = 50_000
 """Texts of a split that are looked at before a training begins."""
 _MARGIN = 0.95
-"""Fraction of `--minutes` that is planned, since times vary."""
+"""Fraction of `--minutes` that is planned, since the model is measured and saved after it."""
+_MORE_EPOCHS = 1.25
+"""Epochs that are planned for `--minutes`, relative to what the trial says: the machine may be faster than in it."""
 
 
 def new(
@@ -71,8 +74,8 @@ def new(
         columns: Role of a column and its name in the file, such as label=kind; can be repeated.
         languages: Source and target language of a translator, such as de-en; they are detected without.
         network: Network of a language model: lstm, of words, or transformer, of subword tokens.
-        minutes: Choose the number of epochs for this time here, and end the training within it: a slower machine trains
-            fewer updates, over which the learning rate falls as far.
+        minutes: Train for this time at most: a slower machine makes fewer updates, over which the learning rate falls
+            as far. The number of epochs is chosen for it, up to three times as many as the data ask for.
         from_scratch: Start without a pretrained encoder or a bundled model.
         trial: Whether a few steps are timed to predict the time of the training.
         device: auto, cpu, or a CUDA device such as cuda:0, for the trial.
@@ -110,7 +113,7 @@ def new(
         plan = _placed(plan_for(epochs, timed.epoch_steps), own_name, data_dir)
         if minutes is not None:
             limit = max(minutes * _MARGIN - timed.start / 60, minutes / 10)
-            plan.choose("loop.minutes", round(limit, 2), f"{minutes:g} minutes without the time before the first epoch")
+            plan.choose("loop.minutes", round(limit, 2), f"{minutes:g} without the time before the first epoch")
         recipe = parse_recipe(plan.content)
     _say("chosen", (f"{field} = {_value(plan, field)}: {reason}" for field, reason in plan.reasons.items()))
     command = f"softserve-train run {path}" + (f" --data-dir {data_dir}" if data_dir != Path("data") else "")
@@ -281,7 +284,7 @@ def _language_pair(text: str) -> tuple[str, str]:
 
 def _epochs(timed: TimeTrial, seconds: float, recipe: Recipe) -> int:
     """Return the epochs for a time: as many as fit, but at most three times those that the data ask for."""
-    return min(3 * recipe.loop.epochs, timed.epochs_within(seconds))
+    return min(3 * recipe.loop.epochs, round(_MORE_EPOCHS * timed.epochs_within(seconds)))
 
 
 def _expectation(timed: TimeTrial) -> str:
@@ -295,16 +298,13 @@ def _expectation(timed: TimeTrial) -> str:
 
 
 def _time_line(timed: TimeTrial, recipe: Recipe) -> str:
-    epochs = recipe.loop.epochs
+    epochs, minutes = recipe.loop.epochs, recipe.loop.minutes
+    seconds, limit = timed.seconds(epochs), math.inf if minutes is None else timed.start + 60 * minutes
     return (
-        f"some {_duration(timed.seconds(epochs))} for {epochs} epochs: {_duration(timed.start)} before the first, "
+        f"some {_duration(min(seconds, limit))} for {epochs} epochs: {_duration(timed.start)} before the first, "
         f"{_duration(timed.epoch)} each, with {timed.epoch_steps:,} updates of {1000 * timed.step:.0f} ms "
         f"and an evaluation of {timed.evaluation:.1f} s; less where it stops early"
-        + (
-            ""
-            if recipe.loop.minutes is None
-            else f", and at most {recipe.loop.minutes:g} minutes from the first epoch on"
-        )
+        + ("" if minutes is None else f", and at most {minutes:g} minutes from the first epoch on")
     )
 
 

@@ -45,9 +45,9 @@ class LoopSettings(Settings):
     max_steps: PositiveInt | None = None
     """Maximum number of updates, over all epochs; the last one is followed by an evaluation."""
     minutes: Annotated[float, Field(gt=0)] | None = None
-    """Minutes that training and evaluations take at most, over all sessions. Cosine decay follows the fraction of the
-    time that is used where that is more than the fraction of the updates: the learning rate has fallen to its end when
-    the time is over, however fast the machine is. Two runs are then not equal."""
+    """Minutes that training and evaluations take at most, over all sessions. Warm-up and cosine decay go by the
+    fraction of the time that is used where that is more than the fraction of the updates: the learning rate has fallen
+    to its end when the time has passed, however fast the machine is. Two runs are then not equal."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay (Loshchilov and Hutter 2019) of matrices, but not of embeddings, norms and biases."""
     warmup_steps: Annotated[int, Field(ge=0)] = 200

@@ -49,15 +49,15 @@ def learning_rate_factor(step: int, total: int, settings: LoopSettings, time_use
     """Return the factor of the learning rate: linear warm-up, then the decay that the settings name.
 
     `cosine` ends at `final_learning_rate` (Loshchilov and Hutter 2017, eq. 5), `inverse-sqrt` falls with the root of
-    the steps (Vaswani et al. 2017, eq. 3). `time_used` is the fraction of `minutes` that is used: cosine decay goes by
-    it where it is more than the fraction of the steps.
+    the steps (Vaswani et al. 2017, eq. 3). `time_used` is the fraction of `minutes` that is used: warm-up and cosine
+    decay go by it where it is more than the fraction of the steps.
     """
-    if step < settings.warmup_steps:
-        return (step + 1) / settings.warmup_steps
+    done = max(step, time_used * total)
+    if done < settings.warmup_steps:
+        return (done + 1) / settings.warmup_steps
     if settings.schedule == "inverse-sqrt":
         return math.sqrt(max(1, settings.warmup_steps) / (step + 1))
-    done, warmup = max(step, time_used * total), settings.warmup_steps
-    rest = min(1.0, (done - warmup) / max(1, total - warmup))
+    rest = min(1.0, (done - settings.warmup_steps) / max(1, total - settings.warmup_steps))
     low = settings.final_learning_rate
     return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * rest))
 

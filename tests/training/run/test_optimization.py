@@ -103,13 +103,13 @@ def test_embeddings_without_a_module_do_not_decay(name: str) -> None:
     assert len(others["params"]) == 1
 
 
-def test_cosine_decay_follows_the_time_where_that_goes_faster() -> None:
-    """Half of the time is used: the factor is half-way between 1 and 0.2; the warm-up is one of steps."""
+def test_the_schedule_follows_the_time_where_that_goes_faster() -> None:
+    """Updates 10 to 110 fall from 1 to 0.2: half-way after 60 of 110 updates, or 60/110 of the time."""
     settings = LoopSettings(warmup_steps=10, final_learning_rate=0.2)
     assert learning_rate_factor(20, 110, settings, 60 / 110) == pytest.approx(0.6)
     assert learning_rate_factor(60, 110, settings, 0.1) == pytest.approx(0.6)
     assert learning_rate_factor(20, 110, settings, 1.5) == pytest.approx(0.2)
-    assert learning_rate_factor(4, 110, settings, 0.9) == 0.5
+    assert learning_rate_factor(1, 110, settings, 4 / 110) == pytest.approx(0.5)
 
 
 def test_without_weight_decay_there_is_one_group() -> None:
