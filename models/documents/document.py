@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from models.errors import QueryError
-from models.text.markup import Block, Markup, TextFormat
+from models.text.markup import PLAIN, Markup, TextFormat
 from models.text.markup import Document as TakenApart
 
-__all__ = ["Document", "DocumentError", "DocumentOptions", "Limits", "Segment", "missing_package"]
+__all__ = ["Document", "DocumentError", "DocumentOptions", "Limits", "MarkupInPlace", "Segment", "missing_package"]
 
 
 class DocumentError(QueryError):
@@ -49,7 +49,10 @@ class DocumentOptions:
     value_format: TextFormat = "text"
     """Format of the values of JSON and of the cells of CSV."""
     ignore_tags: tuple[str, ...] = ()
-    """Names of elements of HTML whose content is left as it is."""
+    """Names of elements of HTML or XML whose content is left as it is."""
+    translate_attributes: tuple[str, ...] | None = None
+    """Names of attributes of HTML or XML whose values are translated; by default those of HTML that people see or
+    hear."""
     overwrite: bool = False
     """Whether texts that have a translation in the file (PO, XLIFF) are translated again."""
     join_lines: bool = False
@@ -58,17 +61,25 @@ class DocumentOptions:
     """Code of the language that is written, which PO and XLIFF files name."""
     limits: Limits = field(default_factory=Limits)
 
+    def markup(self, form: TextFormat) -> Markup:
+        """Return how texts of a format are read."""
+        return Markup(form, self.ignore_tags, self.translate_attributes)
+
 
 @dataclass(frozen=True, slots=True)
-class _Ready(Markup):
-    """Markup that was taken apart with the document that it stands in, such as a block of HTML."""
+class MarkupInPlace(Markup):
+    """Markup of a text that was taken apart with the document that it stands in, without which it reads otherwise."""
 
-    block: Block | None = None
+    text: str = ""
+    parts: TakenApart = field(default_factory=lambda: TakenApart((), ()))
+    """The text taken apart."""
 
     def document(self, text: str, *, places_tags: bool = True) -> TakenApart:
-        if self.block is None or not (places_tags or self.block.markup == (text,)):
-            return Markup(self.format).document(text, places_tags=places_tags)
-        return TakenApart((0,), (self.block,))
+        """Return a text taken apart; another text, such as a translation, is read without the document around it."""
+        has_tags = any(block.elements for block in self.parts.blocks)
+        if text == self.text and (places_tags or not has_tags):
+            return self.parts
+        return Markup.document(self, text, places_tags=places_tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +88,17 @@ class Segment:
 
     text: str
     """The text in its format, as the translation must be written too."""
-    format: TextFormat = "text"
+    markup: Markup = PLAIN
+    """The format, and how the text is read."""
     context: str = ""
     """Where it stands: a key, a line, a column; for people."""
-    block: Block | None = None
-    """The text taken apart, where it would read otherwise without the document around it."""
     join_lines: bool = False
     """Whether sentences may go on in the next line."""
 
     @property
-    def markup(self) -> Markup:
-        """The format of the text, as a query takes it."""
-        return Markup(self.format) if self.block is None else _Ready(self.format, block=self.block)
+    def key(self) -> tuple[str, str, bool]:
+        """The same of segments of a document that have one translation."""
+        return self.text, self.markup.format, self.join_lines
 
 
 class Document(Protocol):

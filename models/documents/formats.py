@@ -24,20 +24,26 @@ class DocumentFormat:
     endings: tuple[str, ...]
     media_type: str
     read: Callable[[bytes, DocumentOptions], Document]
+    has_elements: Callable[[DocumentOptions], bool] = lambda options: False
+    """Whether the texts have elements and attributes that options may name."""
+
+
+def _has_values_with_elements(options: DocumentOptions) -> bool:
+    return options.value_format in ("html", "xml")
 
 
 _WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 _FORMATS = (
     DocumentFormat("txt", (".txt", ".text"), "text/plain", read_text),
-    DocumentFormat("html", (".html", ".htm"), "text/html", read_html),
+    DocumentFormat("html", (".html", ".htm"), "text/html", read_html, lambda options: True),
     DocumentFormat("md", (".md", ".markdown"), "text/markdown", read_markdown),
     DocumentFormat("srt", (".srt",), "application/x-subrip", read_srt),
     DocumentFormat("vtt", (".vtt",), "text/vtt", read_vtt),
     DocumentFormat("po", (".po", ".pot"), "text/x-gettext-translation", read_po),
     DocumentFormat("xliff", (".xlf", ".xliff"), "application/xliff+xml", read_xliff),
-    DocumentFormat("json", (".json",), "application/json", read_json),
-    DocumentFormat("csv", (".csv",), "text/csv", read_csv),
-    DocumentFormat("tsv", (".tsv",), "text/tab-separated-values", read_tsv),
+    DocumentFormat("json", (".json",), "application/json", read_json, _has_values_with_elements),
+    DocumentFormat("csv", (".csv",), "text/csv", read_csv, _has_values_with_elements),
+    DocumentFormat("tsv", (".tsv",), "text/tab-separated-values", read_tsv, _has_values_with_elements),
     DocumentFormat("docx", (".docx",), _WORD, read_docx),
 )
 
@@ -64,4 +70,9 @@ def read_document(content: bytes, form: DocumentFormat, options: DocumentOptions
     options = options or DocumentOptions()
     if len(content) > options.limits.max_bytes:
         raise DocumentError(f"the document has {len(content)} bytes; the limit is {options.limits.max_bytes}")
+    names = {"ignore_tags": options.ignore_tags, "translate_attributes": options.translate_attributes}
+    if (given := [name for name, value in names.items() if value]) and not form.has_elements(options):
+        raise DocumentError(
+            f"{given[0]} is for HTML, and for values of JSON and CSV in HTML or XML, not for this document"
+        )
     return form.read(content, options)

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from models.text.markup import Markup
 from models.text.markup.tokens import tokens_of
 
-__all__ = ["Inline", "Kind", "Node", "decode", "encode", "has_words"]
+__all__ = ["TAGS", "Inline", "Kind", "Node", "decode", "encode", "has_words"]
+
+TAGS = Markup("html")
+"""How such texts are read."""
 
 Kind = Literal["around", "point", "atom", "break", "boundary"]
 _NUMBER = re.compile(r"x-(\d+)")

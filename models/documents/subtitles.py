@@ -8,7 +8,7 @@ from functools import partial
 
 from models.documents.decoding import decoded
 from models.documents.document import DocumentError, DocumentOptions, Segment
-from models.documents.inline import Inline, Node, decode, encode, has_words
+from models.documents.inline import TAGS, Inline, Node, decode, encode, has_words
 from models.documents.spliced import Place, SplicedDocument
 
 __all__ = ["read_srt", "read_vtt"]
@@ -55,7 +55,7 @@ def _read(content: bytes, options: DocumentOptions, form: str) -> SplicedDocumen
         if not has_words(nodes):
             continue
         written, elements = encode(nodes)
-        segments.append(Segment(written, "html", f"cue {cues}, {cue[0].strip()}"))
+        segments.append(Segment(written, TAGS, f"cue {cues}, {cue[0].strip()}"))
         end = "\r\n" if "\r\n" in lines[0] else "\n"
         places.append(
             Place(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from models.documents.archives import check_archive
 from models.documents.document import DocumentError, DocumentOptions, Segment, missing_package
-from models.documents.inline import Inline, Kind, Node, decode, encode, has_words
+from models.documents.inline import TAGS, Inline, Kind, Node, decode, encode, has_words
 from models.documents.xml_files import parse_xml
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class WordDocument:
             if not has_words(nodes):
                 continue
             text, _ = encode(nodes)
-            segments.append(Segment(text, "html", name))
+            segments.append(Segment(text, TAGS, name))
             if len(segments) > options.limits.max_segments:
                 raise DocumentError(f"the document has more than {options.limits.max_segments} texts")
         self.segments = tuple(segments)

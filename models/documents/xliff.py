@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.documents.document import DocumentError, DocumentOptions, Segment
-from models.documents.inline import Inline, Node, decode, encode, has_words
+from models.documents.inline import TAGS, Inline, Node, decode, encode, has_words
 from models.documents.xml_files import parse_xml, serialized_xml
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class XliffDocument:
                 continue
             text, elements = encode(nodes)
             self._units.append(_Unit(holder, source, elements))
-            segments.append(Segment(text, "html", identifier))
+            segments.append(Segment(text, TAGS, identifier))
             if len(segments) > options.limits.max_segments:
                 raise DocumentError(f"the document has more than {options.limits.max_segments} texts")
         self.segments = tuple(segments)

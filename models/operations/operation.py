@@ -160,6 +160,8 @@ class InDocuments(Generic[ModelT, ParamsT, ResultT]):
     """The text that stands in the place of the segment, in its format."""
     target_language: Callable[[ModelT, ParamsT], str]
     """Code of the language that is written."""
+    reading: Callable[[ParamsT], Mapping[str, Any]] = lambda params: {}
+    """Fields of `models.documents.DocumentOptions` that parameters have, by which a document is read."""
     doubtful: Callable[[ResultT], bool] = lambda result: False
     """Whether a result is likely to be wrong, so that a person should look at it."""
 

@@ -95,7 +95,7 @@ class TranslateParams(SearchParams):
         Field(
             max_length=MAX_NAMES,
             description="Names of attributes of HTML or XML whose values are translated, such as `alt`, `title` and "
-            "`placeholder`; none by default.",
+            "`placeholder`; by default none of texts, and in documents those of HTML that people see or hear.",
         ),
     ] = None
 
@@ -136,6 +136,15 @@ class TranslateParams(SearchParams):
         if self.format not in _WITH_ELEMENTS and (given := [name for name, value in names.items() if value]):
             raise QueryError(f"{given[0]} is for the formats {' and '.join(_WITH_ELEMENTS)}, not for {self.format}")
         return Markup(self.format, tuple(self.ignore_tags or ()), tuple(self.translate_attributes or ()))
+
+    def reading(self) -> dict[str, object]:
+        """Return the fields of `models.documents.DocumentOptions` that are chosen, by which a document is read."""
+        attributes = self.translate_attributes
+        return {
+            "value_format": self.format,
+            "ignore_tags": tuple(self.ignore_tags or ()),
+            "translate_attributes": None if attributes is None else tuple(attributes),
+        }
 
     def protection(self) -> Protection:
         """Return the protected kinds and expressions; raises `QueryError` for invalid expressions."""

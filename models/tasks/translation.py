@@ -482,6 +482,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         ),
         text=lambda result: result.translations[0].text,
         target_language=lambda model, params: params.target_language or model.config.languages.target,
+        reading=lambda params: params.reading(),
         doubtful=lambda result: result.low_confidence,
     ),
     between_languages=BetweenLanguages(

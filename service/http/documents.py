@@ -169,7 +169,9 @@ async def submit(
             raise HTTPException(400, "the document is empty")
         if len(content) > request.app.state.settings.max_document_bytes:
             raise HTTPException(413, "the document is larger than this service accepts (--max-document-bytes)")
-        options = {"params": params.model_dump(exclude_unset=True), "document": dict(document or {})}
+        assert operation.in_documents is not None
+        reading = {**operation.in_documents.reading(params), **(document or {})}
+        options: dict[str, Any] = {"params": params.model_dump(exclude_unset=True), "document": reading}
         if through is not None:
             options["through"] = asdict(through)
         new = NewJob(

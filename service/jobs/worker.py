@@ -81,9 +81,13 @@ class _Text:
 
 
 def document_options(options: Mapping[str, Any], limits: Limits) -> DocumentOptions:
-    """Return the options of reading a document, by those that a job has stored."""
+    """Return the options of reading a document, by those that a job has stored.
+
+    A job without `translate_attributes` is of a version that translated none, by whose segments its results are stored.
+    """
     known = {each.name for each in fields(DocumentOptions)}
-    given: dict[str, Any] = {name: value for name, value in options.items() if name in known}
+    given: dict[str, Any] = {"translate_attributes": ()}
+    given |= {name: value for name, value in options.items() if name in known}
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     return DocumentOptions(**given, limits=limits)
 
@@ -263,7 +267,7 @@ def _computed(batch: Sequence[_Text], found: Mapping[int, _Result]) -> Computed:
 def _texts(document: Document) -> list[_Text]:
     places: dict[tuple[str, str, bool], list[int]] = {}
     for place, each in enumerate(document.segments):
-        places.setdefault((each.text, each.format, each.join_lines), []).append(place)
+        places.setdefault(each.key, []).append(place)
     return [_Text(those[0], document.segments[those[0]], tuple(those)) for those in places.values()]
 
 

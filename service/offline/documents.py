@@ -85,7 +85,7 @@ def run_document(
     _check_usage(asked, files)
     in_documents = asked.operation.in_documents
     assert in_documents is not None
-    reading = _reading(asked, flags, files)
+    reading = _reading(in_documents.reading(asked.params), flags, files)
     read_document(
         file.read_bytes(), form, DocumentOptions(**reading)
     )  # an error of it is known before a model is loaded
@@ -118,23 +118,20 @@ def _check_usage(asked: Asked, files: FileOptions) -> None:
     if files.format != "auto" or files.input_format != "auto":
         option = "--format" if files.format != "auto" else "--input-format"
         raise UsageError(f"{option} is for lines; a document is written in its format, and --document off reads lines")
-    if getattr(asked.params, "translate_attributes", None):
-        raise UsageError("--translate-attributes is for texts, not for documents")
     if files.output is None and sys.stdout is not None and sys.stdout.isatty():
         raise UsageError("--output: name the file to write")
     if files.output is not None and files.output.exists():
         raise UsageError(f"{files.output} is there already")
 
 
-def _reading(asked: Asked, flags: DocumentFlags, files: FileOptions) -> dict[str, Any]:
-    """Return the options of reading but for the target language."""
+def _reading(given: Mapping[str, Any], flags: DocumentFlags, files: FileOptions) -> dict[str, Any]:
+    """Return the options of reading but for the target language; `given` are those of the parameters."""
     columns = () if files.column is None else tuple(each.strip() for each in files.column.split(","))
     return {
+        **given,
         "encoding": None if files.encoding == "utf-8" else files.encoding,
         "columns": columns,
         "paths": flags.json_paths,
-        "value_format": getattr(asked.params, "format", "text"),
-        "ignore_tags": tuple(getattr(asked.params, "ignore_tags", None) or ()),
         "overwrite": flags.overwrite,
         "join_lines": flags.join_lines,
     }
@@ -157,7 +154,7 @@ def _results(
     """Return the results of segments; equal segments are computed once."""
     places: dict[_Key, list[int]] = {}
     for place, segment in enumerate(document.segments):
-        places.setdefault((segment.text, segment.format, segment.join_lines), []).append(place)
+        places.setdefault(segment.key, []).append(place)
     found = _Found([None] * len(document.segments))
     progress = Progress(len(places), unit="texts")
     keys = iter(places.items())

@@ -130,10 +130,10 @@ def test_its_command_line(closed, translation):
 
 
 def test_a_document_is_translated(translator, tmp_path):
-    (tmp_path / "a.html").write_text("<p>Guten <b>Morgen</b>!</p>")
+    (tmp_path / "a.html").write_text("<p title='Ja'>Guten <b>Morgen</b>!</p>")
     status = translator.translate_document_from_filepath(tmp_path / "a.html", tmp_path / "b.html", target_lang="EN-US")
-    assert (status.done, status.billed_characters) == (True, len("Guten <b>Morgen</b>!"))
-    assert (tmp_path / "b.html").read_text() == "<p>Good <b>morning</b>!</p>"
+    assert (status.done, status.billed_characters) == (True, len("JaGuten <b>Morgen</b>!"))
+    assert (tmp_path / "b.html").read_text() == "<p title='Yes'>Good <b>morning</b>!</p>"
 
 
 def test_a_document_that_cannot_be_read_is_an_error(translator, tmp_path):

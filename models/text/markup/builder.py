@@ -1,14 +1,14 @@
 """Blocks of text, made of the parts of a text with markup in order: text, inline tags, points, and ends of blocks."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from models.errors import QueryError
 from models.text.markup.document import ATOMS, Block, Document, Element, Piece
 from models.text.markup.entities import Spelling, signs, unescaped
-from models.text.markup.tokens import Token
+from models.text.markup.tokens import Attribute, Token
 from models.text.words import Span
 
 __all__ = ["MAX_DEPTH", "MAX_TAGS", "NEED_CONTENT", "Builder", "Role", "too_many_tags"]
@@ -22,10 +22,14 @@ NEED_CONTENT = frozenset({"em_delimiter", "strong_delimiter", "s_delimiter"})
 _MAX_INLINE = 500
 """Inline tags of a block. In a block with more, they stay where they are between texts that are translated apart."""
 
-_SPACE = re.compile(r"[ \t\n\r\f]+")
+_WHITE = " \t\n\r\f"
+_SPACE = re.compile(rf"[{_WHITE}]+")
 
 _TOGETHER = re.compile(r"(?<=\S)\u00a0(?=\S)")
 """A no-break space between words."""
+
+_WITH_LINES = frozenset({"title"})
+"""Attributes in whose values line ends are shown."""
 
 Role = Literal["text", "open", "close", "point", "break", "atom"]
 
@@ -77,18 +81,19 @@ class Builder:
     def __init__(
         self,
         source: str,
-        attributes: Collection[str] = (),
+        attributes: Callable[[Token], Iterable[Attribute]] = lambda token: (),
         *,
         places_tags: bool = True,
         spelling: Callable[[str], Spelling] = Spelling.of,
     ) -> None:
-        """`attributes` are translated. Without `places_tags`, inline tags stay between texts translated apart.
+        """`attributes` returns those of a tag that are translated.
 
-        `spelling` returns how a block writes its text, of its markup.
+        Without `places_tags`, inline tags stay between texts translated apart. `spelling` returns how a block writes
+        its text, of its markup.
         """
         self._spelling = spelling
         self._source = source
-        self._attributes = frozenset(attributes)
+        self._attributes = attributes
         self._places_tags = places_tags
         self._pieces: list[Piece] = []
         self._blocks: list[Block] = []
@@ -142,15 +147,12 @@ class Builder:
             self._count()
         start, end = token.span
         pieces: list[Piece] = []
-        for attribute in token.attributes if self._attributes else ():
+        for attribute in self._attributes(token) if token.attributes and token.kind != "end" else ():
             value = self._source[slice(*attribute.value)]
-            if attribute.name not in self._attributes or not value.strip() or token.kind == "end":
-                continue
-            quote = attribute.quote
-            written: tuple[Piece, ...] = (value,)
-            block = Block(unescaped(value), written, Spelling.of(value), quote or '"')
-            pieces += [self._source[start : attribute.value[0]], self._added(replace(block, is_bare=not quote))]
-            start = attribute.value[1]
+            if stripped := value.strip(_WHITE):
+                first = attribute.value[0] + value.index(stripped)
+                pieces += [self._source[start:first], self._added(_attribute_block(attribute, stripped))]
+                start = first + len(stripped)
         return (*pieces, self._source[start:end])
 
     def _count(self) -> None:
@@ -228,6 +230,12 @@ class Builder:
             kept_together=together,
         )
         self._pieces += [before, self._added(block), after]
+
+
+def _attribute_block(attribute: Attribute, value: str) -> Block:
+    """Return the block of an attribute, of its value without white space around it."""
+    read = value if attribute.name in _WITH_LINES else _SPACE.sub(" ", value)
+    return Block(unescaped(read), (value,), Spelling.of(value), attribute.quote or '"', is_bare=not attribute.quote)
 
 
 def _tree(items: Sequence[_Item]) -> list[_Node] | None:

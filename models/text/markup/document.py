@@ -4,8 +4,8 @@ A block is a plain text in which inline elements are spans. Its translation is m
 that word alignment gives them.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from models.text.markup.entities import Spelling
 from models.text.markup.placement import Aligned, Placed, placed, spaces_behind
@@ -114,10 +114,32 @@ class Document:
         """Return the document with markup in place of its blocks."""
         return filled(self.pieces, blocks)
 
+    def part(self, number: int) -> "Document":
+        """Return the document of one block alone, and of the attributes of its tags."""
+        block = self.blocks[number]
+        attributes = [piece for piece in block.markup if isinstance(piece, int)]
+        numbers = {piece: place for place, piece in enumerate(attributes)}
+        return Document((len(attributes),), (*(self.blocks[each] for each in attributes), _renumbered(block, numbers)))
+
 
 def filled(pieces: Sequence[Piece], blocks: Sequence[str]) -> str:
     """Return pieces with markup in place of the blocks."""
     return "".join(piece if isinstance(piece, str) else blocks[piece] for piece in pieces)
+
+
+def _renumbered(block: Block, numbers: Mapping[int, int]) -> Block:
+    """Return a block in whose markup other blocks have other numbers."""
+
+    def pieces(markup: Sequence[Piece]) -> tuple[Piece, ...]:
+        return tuple(piece if isinstance(piece, str) else numbers[piece] for piece in markup)
+
+    def elements(those: Sequence[Element]) -> tuple[Element, ...]:
+        return tuple(
+            replace(each, opening=pieces(each.opening), closing=pieces(each.closing), children=elements(each.children))
+            for each in those
+        )
+
+    return replace(block, markup=pieces(block.markup), elements=elements(block.elements)) if numbers else block
 
 
 def _names(text: str, elements: Sequence[Element]) -> Iterator[str]:

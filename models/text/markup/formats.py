@@ -26,8 +26,8 @@ class Markup:
     """Name of the format; `text` has no markup."""
     ignore_tags: tuple[str, ...] = ()
     """Names of elements whose content is left alone."""
-    translate_attributes: tuple[str, ...] = ()
-    """Names of attributes whose values are texts."""
+    translate_attributes: tuple[str, ...] | None = ()
+    """Names of attributes whose values are texts; None for those of HTML that people see or hear."""
     block_tags: BlockTags = DETECTED
     """Elements of HTML or XML that end a block of text, or do not."""
 

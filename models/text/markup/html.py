@@ -7,11 +7,13 @@ finds the same tree as before.
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
+from models.text.markup.attributes import shown_attributes
 from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.builder import Builder
 from models.text.markup.document import Document
-from models.text.markup.tokens import Token, tokens_of
+from models.text.markup.tokens import Attribute, Token, tokens_of
 
 __all__ = ["html_document"]
 
@@ -113,20 +115,29 @@ def html_document(
     text: str,
     *,
     ignore_tags: Collection[str] = (),
-    translate_attributes: Collection[str] = (),
+    translate_attributes: Collection[str] | None = (),
     block_tags: BlockTags = DETECTED,
     places_tags: bool = True,
 ) -> Document:
     """Return HTML, a document or a fragment, taken apart.
 
-    The content of `ignore_tags` is left alone, and the values of `translate_attributes` are texts too; `block_tags`
-    name, in lower case, elements whose tags end a block, or do not, whatever HTML says. Raises `QueryError` for more
-    tags than `MAX_TAGS`, or elements deeper in each other than `MAX_DEPTH`.
+    The content of `ignore_tags` is left alone, and the values of `translate_attributes` are texts too, where that is
+    None those of attributes that people see or hear. `block_tags` name, in lower case, elements whose tags end a block,
+    or do not, whatever HTML says. Raises `QueryError` for more tags than `MAX_TAGS`, or elements deeper in each other
+    than `MAX_DEPTH`.
     """
-    builder = Builder(text, {name.lower() for name in translate_attributes}, places_tags=places_tags)
-    ignored = _COPIED | {name.lower() for name in ignore_tags}
-    tokens = iter(_with_copied(text, tokens_of(text), ignored))
-    for token, is_copied in tokens:
+    ignored = frozenset(name.lower() for name in ignore_tags)
+    names = None if translate_attributes is None else {name.lower() for name in translate_attributes}
+
+    def attributes(token: Token) -> Iterable[Attribute]:
+        if _is_ignored(text, token, ignored):
+            return ()
+        if names is None:
+            return shown_attributes(text, token)
+        return (each for each in token.attributes if each.name in names)
+
+    builder = Builder(text, attributes, places_tags=places_tags)
+    for token, is_copied in _with_copied(text, tokens_of(text), ignored):
         _add(builder, text, token, block_tags, is_copied=is_copied)
     return builder.document()
 
@@ -152,15 +163,15 @@ def _add(builder: Builder, text: str, token: Token, block_tags: BlockTags, *, is
 
 def _add_copied(builder: Builder, token: Token, *, is_inline: bool) -> None:
     if token.name in _INVISIBLE:
-        builder.inline("point", token)
+        builder.inline("point", replace(token, attributes=()))
     elif is_inline:
-        builder.atom(token.span)
+        builder.inline("atom", token)
     else:
-        builder.copied(token.span)
+        builder.boundary(token)
 
 
 def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -> Iterator[tuple[Token, bool]]:
-    """Yield tokens and whether they are left alone: whole elements then, as one token.
+    """Yield tokens and whether they are left alone: whole elements then, as one token with the first tag's attributes.
 
     An element without an end tag ends with the element that it is in, and has no name: it stays where it is.
     """
@@ -170,7 +181,8 @@ def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -
     last = 0
     for token in tokens:
         if begun is None:
-            if token.kind != "start" or token.name in _VOID or not _is_copied(text, token, ignored):
+            is_copied = token.name in _COPIED or _is_ignored(text, token, ignored)
+            if token.kind != "start" or token.name in _VOID or not is_copied:
                 yield token, False
                 continue
             begun, within, counts = token, [token.name], Counter([token.name])
@@ -188,14 +200,15 @@ def _with_copied(text: str, tokens: Iterable[Token], ignored: Collection[str]) -
                     closed = within.pop()
                     counts[closed] -= 1
                 if not within:
-                    yield Token("other", (begun.span[0], token.span[1]), begun.name), True
+                    yield Token("other", (begun.span[0], token.span[1]), begun.name, begun.attributes), True
                     begun = None
         last = token.span[1]
     if begun is not None:
         yield Token("other", (begun.span[0], last), ""), True
 
 
-def _is_copied(text: str, token: Token, ignored: Collection[str]) -> bool:
+def _is_ignored(text: str, token: Token, ignored: Collection[str]) -> bool:
+    """Return whether a tag, or the request, says that an element is left alone."""
     if token.name in ignored:
         return True
     for attribute in token.attributes:

@@ -53,7 +53,7 @@ def markdown_document(
     text: str,
     *,
     ignore_tags: Collection[str] = (),
-    translate_attributes: Collection[str] = (),
+    translate_attributes: Collection[str] | None = (),
     block_tags: BlockTags = DETECTED,
     places_tags: bool = True,
 ) -> Document:

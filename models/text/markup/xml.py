@@ -4,7 +4,7 @@ It must be well-formed, but may be a fragment with several elements and text out
 read: a text with a document type declaration is refused, and with it entities of its own.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from xml.parsers import expat
 
@@ -12,7 +12,7 @@ from models.errors import QueryError
 from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.builder import MAX_TAGS, Builder, too_many_tags
 from models.text.markup.document import Document
-from models.text.markup.tokens import Token, tokens_of
+from models.text.markup.tokens import Attribute, Token, tokens_of
 
 __all__ = ["xml_document"]
 
@@ -27,20 +27,26 @@ def xml_document(
     text: str,
     *,
     ignore_tags: Collection[str] = (),
-    translate_attributes: Collection[str] = (),
+    translate_attributes: Collection[str] | None = (),
     block_tags: BlockTags = DETECTED,
     places_tags: bool = True,
 ) -> Document:
     """Return XML, a document or a fragment, taken apart.
 
     The content of `ignore_tags`, and of elements with `translate="no"`, is left alone, and the values of
-    `translate_attributes` are texts too. `block_tags` name elements whose tags end a block, or do not, whatever their
-    content. Raises `QueryError` for what is not well-formed, has a document type
+    `translate_attributes` are texts too, none where that is None. `block_tags` name elements whose tags end a block, or
+    do not, whatever their content. Raises `QueryError` for XML that is not well-formed, has a document type
     declaration, or more tags than `MAX_TAGS`.
     """
     _check(text)
     tokens = list(tokens_of(text, xml=True))
-    builder = Builder(text, translate_attributes, places_tags=places_tags)
+    names = frozenset(translate_attributes or ())
+
+    def attributes(token: Token) -> Iterable[Attribute]:
+        is_ignored = _is_ignored(text, token, ignore_tags)
+        return () if is_ignored else (each for each in token.attributes if each.name in names)
+
+    builder = Builder(text, attributes, places_tags=places_tags)
     inline = _inline(text, tokens, block_tags)
     copied_from: int | None = None
     depth = 0
@@ -51,7 +57,7 @@ def xml_document(
                 span = (copied_from, token.span[1])
                 builder.atom(span) if is_inline else builder.copied(span)
                 copied_from = None
-        elif token.kind == "start" and _is_copied(text, token, ignore_tags):
+        elif token.kind == "start" and _is_ignored(text, token, ignore_tags):
             copied_from, depth = token.span[0], 1
         elif token.kind == "text":
             builder.text(token.span)
@@ -64,7 +70,7 @@ def xml_document(
     return builder.document()
 
 
-def _is_copied(text: str, token: Token, ignored: Collection[str]) -> bool:
+def _is_ignored(text: str, token: Token, ignored: Collection[str]) -> bool:
     return token.name in ignored or any(
         each.name in ("translate", "its:translate") and text[slice(*each.value)] == "no" for each in token.attributes
     )

@@ -1,6 +1,7 @@
 """`/v1/documents`: documents that are translated in the background, where there is a database of jobs."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, HTTPException, Path, Query, Request, Response
@@ -65,20 +66,22 @@ class DocumentFields(BaseModel):
     """Columns of CSV, separated by commas."""
     paths: Annotated[str, Field(max_length=5000)] = ""
     """Values of JSON, separated by commas, such as title,items.*.name."""
-    value_format: TextFormat = "text"
-    """Format of the values of JSON and of the cells of CSV."""
+    value_format: TextFormat | None = None
+    """Format of the values of JSON and of the cells of CSV; by default the `format` of the parameters."""
     overwrite: bool = False
     """Translate messages of PO and units of XLIFF again that have a translation."""
     join_lines: bool = False
     """Join the lines of the paragraphs of a text file."""
 
-    def document(self) -> dict[str, Any]:
-        """Return the options of reading the document."""
+    def document(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of reading the document; `given` are those of the parameters."""
+        values = {} if self.value_format is None else {"value_format": self.value_format}
         return {
+            **given,
+            **values,
             "encoding": self.encoding,
             "columns": _names(self.columns),
             "paths": _names(self.paths),
-            "value_format": self.value_format,
             "overwrite": self.overwrite,
             "join_lines": self.join_lines,
         }
@@ -181,7 +184,9 @@ async def upload_document(request: Request) -> AcceptedDocument:
             given = operation.params.model_validate(_object(fields.params))
         except ValidationError as error:
             raise RequestValidationError(errors_of(error, "body")) from None
-        model, params, through = await _chosen(request, upload, fields, given)
+        assert operation.in_documents is not None
+        document = fields.document(operation.in_documents.reading(given))
+        model, params, through = await _chosen(request, upload, fields, given, document)
         if identifiers := _names(fields.glossary_id):
             if not isinstance(params, TranslateParams):
                 raise QueryError(f"glossary_id: the operation {operation.name} takes no glossary")
@@ -197,7 +202,7 @@ async def upload_document(request: Request) -> AcceptedDocument:
             params=params,
             through=through,
             form=fields.format or fields.name or None,
-            document=fields.document(),
+            document=document,
         )
     return AcceptedDocument(id=found.id, key=key)
 
@@ -272,7 +277,7 @@ def _names(text: str) -> list[str]:
 
 
 async def _chosen(
-    request: Request, upload: Upload, fields: DocumentFields, params: Params
+    request: Request, upload: Upload, fields: DocumentFields, params: Params, document: Mapping[str, Any]
 ) -> tuple[str, Params, Through | None]:
     """Return the model of a document by its name or its languages, the parameters with these, and the first step.
 
@@ -289,9 +294,7 @@ async def _chosen(
         model = names_of(engine.served_models.find(fields.model, operation.name).key)[1]
         return model, params if target is None else _checked(between.chosen(params, asked[0], target)), None
     form = fields.format or fields.name or None
-    pair = await document_pair(
-        request, documents_of(request), upload, source, target, form=form, document=fields.document()
-    )
+    pair = await document_pair(request, documents_of(request), upload, source, target, form=form, document=document)
     read = None if pair.detected else pair.source
     return pair.model, _checked(between.chosen(params, read, pair.target)), pair.through
 

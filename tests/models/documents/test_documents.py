@@ -87,6 +87,98 @@ def test_markup_stays_around_its_blocks():
     assert "| EINS | `x` |" in found
 
 
+SHOWN = [
+    ("<img alt='Ein Hund'>", "Ein Hund"),
+    ("<img src=x title='Ein Hund'>", "Ein Hund"),
+    ("<input placeholder='Ihr Name'>", "Ihr Name"),
+    ("<textarea placeholder='Ihr Name'>Nein</textarea>", "Ihr Name"),
+    ("<input type=submit value='Senden'>", "Senden"),
+    ("<input type=BUTTON value=Senden>", "Senden"),
+    ("<select><optgroup label='Farben'></select>", "Farben"),
+    ("<svg aria-label='Ein Kreis'><text>Nein</text></svg>", "Ein Kreis"),
+    ("<meta name=Description content=' Alles\n über Hunde '>", "Alles\n über Hunde"),
+    ("<meta property='og:title' content='Hunde'>", "Hunde"),
+]
+HIDDEN = [
+    "<input type=text value=Nein>",
+    "<input type=submit name=a value=Nein>",
+    "<meta name=author content=Nein><meta charset=utf-8>",
+    "<link rel=stylesheet title=Nein>",
+    "<style title=Nein>p {}</style>",
+    "<img alt='' title=' '>",
+    "<img data-alt=Nein id=nein class=nein>",
+    "<p translate=no title=Nein>Nein</p>",
+    "<img translate=no alt=Nein>",
+    "<img class='a notranslate' alt=Nein>",
+    "<div translate=no><img alt=Nein></div>",
+    "<code translate=no title=Nein>Nein</code>",
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), SHOWN)
+def test_attributes_that_people_see_are_texts(source, expected):
+    assert texts("html", source) == [expected]
+    assert texts("html", source, translate_attributes=()) == []
+
+
+@pytest.mark.parametrize("source", HIDDEN)
+def test_other_attributes_are_no_texts(source):
+    assert texts("html", source) == []
+
+
+def test_attributes_can_be_named_and_elements_left_alone():
+    source = "<img alt=Hund title=Haus data-x=Katze>"
+    assert texts("html", source, translate_attributes=("data-x",)) == ["Katze"]
+    assert texts("html", source, ignore_tags=("img",)) == []
+
+
+def test_attributes_of_tags_within_a_text_are_part_of_it():
+    source = "<p>Der <a title='Ein Tier'>Hund</a> <img alt=Katze> schläft.<br>Ein <b title=Haus>Satz</b>.</p>"
+    first, second = read("html", source).segments
+    assert first.text == "Der <a title='Ein Tier'>Hund</a> <img alt=Katze> schläft."
+    assert [each.text for each in first.markup.document(first.text).blocks] == [
+        "Ein Tier",
+        "Katze",
+        "Der Hund schläft.",
+    ]
+    assert [each.text for each in second.markup.document(second.text).blocks] == ["Haus", "Ein Satz."]
+
+
+def test_a_translation_is_quoted_as_its_place_needs_it():
+    source = "<p>Hund</p><img alt=\"Hund\"><img alt='Hund'><img alt=Hund>"
+    document = read("html", source)
+    assert len({each.key for each in document.segments}) == 1
+    found = document.written(["\"a\" 'b' &lt;"] * 4).decode()
+    assert found == (
+        "<p>\"a\" 'b' &lt;</p><img alt=\"&quot;a&quot; 'b' &lt;\">"
+        "<img alt='\"a\" &#39;b&#39; &lt;'><img alt=\"&quot;a&quot; 'b' &lt;\">"
+    )
+
+
+def test_tags_in_the_value_of_an_attribute_are_text():
+    first, second = read("html", "<img alt='<b>Hund</b>'><p>Ein <b>Hund</b></p>").segments
+    assert (first.text, second.text) == ("&lt;b>Hund&lt;/b>", "Ein <b>Hund</b>")
+    assert [each.text for each in first.markup.document(first.text).blocks] == ["<b>Hund</b>"]
+
+
+def test_values_in_html_have_attributes_too():
+    (segment,) = read("json", '{"a": "<q>Nein</q><img alt=Hund>"}', value_format="html", ignore_tags=("q",)).segments
+    assert segment.markup.plain(segment.text) == "Hund"
+
+
+@pytest.mark.parametrize("names", [{"ignore_tags": ("q",)}, {"translate_attributes": ("alt",)}])
+def test_names_of_elements_and_attributes_need_html_or_xml(names):
+    for name, content in (("txt", TXT), ("md", TEXTS["md"]), ("json", JSON), ("xlf", XLIFF)):
+        with pytest.raises(DocumentError, match=f"{next(iter(names))} is for HTML"):
+            read(name, content, **names)
+    assert texts("json", '{"a": "<q>Ja</q>"}', value_format="xml", **names)
+
+
+def test_another_text_than_the_segment_is_read_by_itself():
+    (segment,) = read("html", "<p>Der Hund</p>").segments
+    assert segment.markup.plain("The <b>dog</b>") == "The dog"
+
+
 def test_a_block_is_read_with_the_document_around_it():
     segment = read("md", TEXTS["md"]).segments[1]
     (block,) = segment.markup.document(segment.text).blocks

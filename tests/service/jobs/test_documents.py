@@ -7,6 +7,8 @@ import docx
 import pytest
 from fastapi.testclient import TestClient
 
+from models.documents import Limits, format_of, read_document
+from service.jobs.worker import document_options
 from service.server.app import create_app
 from service.settings import Settings
 from tests.models.documents.samples import SRT, word_document
@@ -60,6 +62,28 @@ def test_parameters_and_options_count(client):
     _, result = done(client, client.post("/v1/documents", files={"file": ("a.json", content)}, data=data))
     assert "Hauptmenü" in result.json()["a"]
     assert result.json()["b"] == "Ja"
+
+
+def test_attributes_that_people_see_are_translated(client):
+    content = b"<p>Der <b>Hund</b>.</p><q>Ja</q><img alt=Katze title='Der Hund'>"
+    _, result = done(client, client.post("/v1/documents?name=a.html", content=content))
+    assert result.text == "<p>The <b>dog</b>.</p><q>Yes</q><img alt=\"cat\" title='The dog'>"
+    params = json.dumps({"ignore_tags": ["q"], "translate_attributes": ["title"]})
+    accepted = client.post("/v1/documents", files={"file": ("a.html", content)}, data={"params": params})
+    _, result = done(client, accepted)
+    assert result.text == "<p>The <b>dog</b>.</p><q>Ja</q><img alt=Katze title='The dog'>"
+
+
+def test_a_job_of_a_version_without_attributes_has_the_segments_of_that_version():
+    html = b"<img alt=Katze><p>Ja</p>"
+    options = document_options({"columns": []}, Limits())
+    assert [each.text for each in read_document(html, format_of("html"), options).segments] == ["Ja"]
+
+
+def test_the_format_of_the_parameters_is_that_of_values(client):
+    content, data = b'{"a": "<q>Ja</q> <b>Nein</b>"}', {"params": '{"format": "html", "ignore_tags": ["q"]}'}
+    _, result = done(client, client.post("/v1/documents", files={"file": ("a.json", content)}, data=data))
+    assert result.json()["a"] == "<q>Ja</q> <b>No</b>"
 
 
 def test_a_bad_document_ends_with_an_error(client):

@@ -63,6 +63,14 @@ def test_parameters_of_the_operation_count(given, tmp_path):
     assert "Hauptmenü" in (tmp_path / "b.txt").read_text()
 
 
+def test_attributes_of_html_are_translated(given, tmp_path):
+    file = given("a.html", "<p>Der <b title='Der Hund'>Hund</b>.</p><q>Ja</q><img alt=Katze>")
+    assert run(file, tmp_path / "b.html", ignore_tags=["q"]) == 0
+    assert (tmp_path / "b.html").read_text() == ("<p>The <b title='The dog'>dog</b>.</p><q>Ja</q><img alt=\"cat\">")
+    assert run(file, tmp_path / "c.html", translate_attributes=["alt"]) == 0
+    assert "title='Der Hund'" in (tmp_path / "c.html").read_text()
+
+
 def test_a_text_that_is_refused_stays(given, tmp_path, capsys):
     file = given("a.txt", "Guten Morgen!\n" + "wort " * 5000 + "\n")
     assert run(file, tmp_path / "b.txt", flags=DocumentFlags(document="txt")) == 1

@@ -10,6 +10,7 @@ from lxml import etree
 from markdown_it import MarkdownIt
 
 from benchmarks.tags import html_tree
+from models.documents import format_of, read_document
 from models.text.markup import Aligned, Markup, filled
 from models.text.markup.document import Document
 
@@ -93,6 +94,16 @@ def spans(text: str) -> list[tuple[int, int]]:
 def test_the_tree_is_kept(source: str, seed: int) -> None:
     document = Markup("html", translate_attributes=("title", "alt")).document(source)
     assert html_tree(translated(document, seed)) == html_tree(source)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.one_of(WELL_FORMED, ANY), st.integers(0, 1000))
+def test_a_document_keeps_its_tree(source: str, seed: int) -> None:
+    document = read_document(source.encode(), format_of("html"))
+    texts = [each.text for each in document.segments]
+    assert document.written(texts) == source.encode()
+    found = [translated(each.markup.document(each.text), seed) for each in document.segments]
+    assert html_tree(document.written(found).decode()) == html_tree(source)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

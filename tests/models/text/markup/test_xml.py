@@ -23,6 +23,7 @@ def test_elements_are_left_alone() -> None:
     source = "<a><p translate='no'>Nein</p><q><p>Nein</p></q><p>Ja</p></a>"
     assert texts(source, ignore_tags=("q",)) == ["Ja"]
     assert texts("<a n='Ein Hund'/>", translate_attributes=("n",)) == ["Ein Hund"]
+    assert texts("<a n='Nein' translate='no'/><q n='Nein'/>", ignore_tags=("q",), translate_attributes=("n",)) == []
 
 
 @pytest.mark.parametrize(
