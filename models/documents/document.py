@@ -5,10 +5,19 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from models.errors import QueryError
-from models.text.markup import PLAIN, Markup, TextFormat
+from models.text.markup import PLAIN, Markup, TextFormat, has_branches
 from models.text.markup import Document as TakenApart
 
-__all__ = ["Document", "DocumentError", "DocumentOptions", "Limits", "MarkupInPlace", "Segment", "missing_package"]
+__all__ = [
+    "Document",
+    "DocumentError",
+    "DocumentOptions",
+    "Limits",
+    "MarkupInPlace",
+    "Segment",
+    "message_markup",
+    "missing_package",
+]
 
 
 class DocumentError(QueryError):
@@ -64,6 +73,15 @@ class DocumentOptions:
     def markup(self, form: TextFormat) -> Markup:
         """Return how texts of a format are read."""
         return Markup(form, self.ignore_tags, self.translate_attributes)
+
+    def value_markup(self, text: str) -> Markup:
+        """Return how a text in `value_format` is read; see `message_markup` for one without markup."""
+        return message_markup(text) if self.value_format == "text" else self.markup(self.value_format)
+
+
+def message_markup(text: str) -> Markup:
+    """Return how a string of a program is read: as a message of ICU MessageFormat where it has branches."""
+    return Markup("icu") if has_branches(text) else PLAIN
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from models.documents.document import DocumentError, DocumentOptions, Segment, missing_package
+from models.documents.document import DocumentError, DocumentOptions, Segment, message_markup, missing_package
 
 __all__ = ["read_po"]
 
@@ -37,7 +37,7 @@ class PoDocument:
         segments: list[Segment] = []
         for unit in self._units(self._store()):
             context = unit.getcontext() or " ".join(unit.getlocations())
-            segments += [Segment(str(text), context=context) for text in _sources(unit)]
+            segments += [Segment(str(text), message_markup(str(text)), context) for text in _sources(unit)]
             if len(segments) > options.limits.max_segments:
                 raise DocumentError(f"the document has more than {options.limits.max_segments} texts")
         self.segments = tuple(segments)

@@ -22,7 +22,6 @@ def read_json(content: bytes, options: DocumentOptions) -> SplicedDocument:
     file = decoded(content, options.encoding)
     _check(file.text, options.limits)
     wanted = [_pattern(path) for path in options.paths]
-    markup = options.markup(options.value_format)
     is_ascii = file.text.isascii() and "\\u" in file.text
     segments: list[Segment] = []
     places: list[Place] = []
@@ -32,7 +31,7 @@ def read_json(content: bytes, options: DocumentOptions) -> SplicedDocument:
         text = json.loads(file.text[slice(*span)])
         if _LETTER.search(text) is None or _SURROGATE.search(text):
             continue
-        segments.append(Segment(text, markup, ".".join(path)))
+        segments.append(Segment(text, options.value_markup(text), ".".join(path)))
         places.append(Place(span, partial(json.dumps, ensure_ascii=is_ascii)))
     return SplicedDocument(file, segments, places, options.limits)
 

@@ -43,7 +43,6 @@ def _read(text: str, delimiter: str, options: DocumentOptions, content: bytes) -
     rows = enumerate(_rows(text, delimiter), 1)
     header = [cell.text.strip() for cell in next(rows, (0, []))[1]]
     columns = _chosen(header, options.columns)
-    markup = options.markup(options.value_format)
     segments: list[Segment] = []
     places: list[Place] = []
     for number, row in rows:
@@ -51,7 +50,7 @@ def _read(text: str, delimiter: str, options: DocumentOptions, content: bytes) -
             if column >= len(row) or _LETTER.search(row[column].text) is None:
                 continue
             cell = row[column]
-            segments.append(Segment(cell.text, markup, f"row {number}, {header[column]}"))
+            segments.append(Segment(cell.text, options.value_markup(cell.text), f"row {number}, {header[column]}"))
             places.append(Place(cell.span, partial(_written, delimiter=delimiter, is_quoted=cell.is_quoted)))
     return SplicedDocument(file, segments, places, options.limits)
 

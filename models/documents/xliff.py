@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from models.documents.document import DocumentError, DocumentOptions, Segment
 from models.documents.inline import TAGS, Inline, Node, decode, encode, has_words
 from models.documents.xml_files import parse_xml, serialized_xml
+from models.text.markup import Markup, has_branches
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -55,7 +56,8 @@ class XliffDocument:
                 continue
             text, elements = encode(nodes)
             self._units.append(_Unit(holder, source, elements))
-            segments.append(Segment(text, TAGS, identifier))
+            is_message = "&" not in text and has_branches(text)
+            segments.append(Segment(text, Markup("icu") if is_message else TAGS, identifier))
             if len(segments) > options.limits.max_segments:
                 raise DocumentError(f"the document has more than {options.limits.max_segments} texts")
         self.segments = tuple(segments)

@@ -234,7 +234,8 @@ class TranslateResult(Record):
         bool,
         Field(
             description="The best translation is likely to be poor: another language or script, cut off, numbers, "
-            "signs, addresses, placeholders, markup or codes are not those of the source, or the model is not sure: "
+            "signs, addresses, placeholders, markup or codes are not those of the source, branches of a message of ICU "
+            "MessageFormat are left as they are, or the model is not sure: "
             "`confidence` is below the threshold that `GET /v1/models` says."
         ),
     ]

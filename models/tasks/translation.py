@@ -46,7 +46,7 @@ from models.text.language import Detection, LanguageDetector, chosen_language, l
 from models.text.language_codes import find_language, two_letters
 from models.text.limits import Keep, TextLimit, checked_text, head, several
 from models.text.literals import Literals
-from models.text.markup import PLAIN, Aligned, Document, Markup, filled
+from models.text.markup import PLAIN, Aligned, Document, Markup, filled, seems_to_have_branches
 from models.text.numbers import Convention, convention
 from models.text.protection import DEFAULT_PROTECTION, Protection, translated_part
 from models.text.segments import Segmenter, Segments, printable
@@ -1025,6 +1025,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 )
             )
         doubtful = query.segments.foreign or language is not None or any(each.low for each in best)
+        doubtful = doubtful or seems_to_have_branches(query.text)  # which are protected as a whole
         least = min((each.confidence for each in best if each.confidence is not None), default=None)
         code = query.source_language
         return Translation(query.text, tuple(results), doubtful, language, query.truncated, least, code), spans

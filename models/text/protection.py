@@ -65,11 +65,14 @@ _VOID = "area|base|br|col|embed|hr|img|input|link|meta|source|track|wbr"
 _UNITS = "kg|mg|g|t|km/h|km|cm|mm|m|ml|cl|l|kWh|kW|W|V|A|GHz|MHz|Hz|KB|MB|GB|TB|°C|°F|€|EUR|USD|\\$|£"
 _SHARES = "°|%|‰"
 """Signs that a model needs in order to translate the words around a number, such as an increase of 5 %."""
+_BRANCHES = functools.reduce(lambda within, _: rf"(?:[^{{}}\n]|\{{{within}\}})*+", range(4), r"[^{}\n]*+")
+"""What a plural or a selection of ICU MessageFormat has in its braces, whose branches have arguments."""
 _PATTERNS: dict[Kind, str] = {
     "url": rf"(?:https?|ftps?|file|ssh|git)://{_ADDRESS}|(?<!\w)(?:mailto|tel):{_ADDRESS}|(?<![\w.])www\.{_ADDRESS}",
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",
     "placeholder": (
         rf"<(?!(?:{_VOID})\b)[A-Za-z][\w:-]{{0,63}}\s?/>"
+        r"|\{\s?[\w.-]{1,64}\s?,\s?(?:plural|select|selectordinal)\s?," + _BRANCHES + r"\}"
         r"|\{\{[^{}\n]{1,200}\}\}|[$#%]?\{(?!\\)[^{}\n]{0,200}\}|%[A-Za-z_]\w{1,63}%"
         r"|%\([\w.]{1,64}\)[-+#0]{0,2}\d{0,3}(?:\.\d{1,3})?[sdifgrxX](?!\w)"
         r"|%(?:\d{1,2}\$)?[-+#0]{0,2}\d{0,3}(?:\.\d{1,3})?(?:l{1,2}|h{1,2}|z)?[sdiufFgGeExXcopr@](?!\w)"

@@ -132,7 +132,7 @@ def test_its_command_line(closed, translation):
 def test_a_document_is_translated(translator, tmp_path):
     (tmp_path / "a.html").write_text("<p title='Ja'>Guten <b>Morgen</b>!</p>")
     status = translator.translate_document_from_filepath(tmp_path / "a.html", tmp_path / "b.html", target_lang="EN-US")
-    assert (status.done, status.billed_characters) == (True, len("JaGuten <b>Morgen</b>!"))
+    assert (status.done, status.billed_characters) == (True, len("Ja") + len("Guten <b>Morgen</b>!"))
     assert (tmp_path / "b.html").read_text() == "<p title='Yes'>Good <b>morning</b>!</p>"
 
 

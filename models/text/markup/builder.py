@@ -1,7 +1,8 @@
 """Blocks of text, made of the parts of a text with markup in order: text, inline tags, points, and ends of blocks."""
 
+import contextlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -135,6 +136,16 @@ class Builder:
         """Add markup that is not looked at, and that ends a block and begins one."""
         self._end_block()
         self._pieces.append(self._source[slice(*span)])
+
+    @contextlib.contextmanager
+    def within_atom(self) -> Iterator[None]:
+        """Add parts as blocks of their own within an inline element that is carried along."""
+        around, self._items, self._pieces = (self._items, self._pieces), [], []
+        yield
+        self._end_block()
+        markup = tuple(self._pieces)
+        self._items, self._pieces = around
+        self._items.append(_Item("atom", markup, ""))
 
     def document(self) -> Document:
         """Return the document, whose parts have all been added."""

@@ -7,12 +7,13 @@ from typing import Literal
 from models.text.markup.blocks import DETECTED, BlockTags
 from models.text.markup.document import Document
 from models.text.markup.html import html_document
+from models.text.markup.icu import icu_document
 from models.text.markup.markdown import markdown_document
 from models.text.markup.xml import xml_document
 
 __all__ = ["MAX_NAMES", "PLAIN", "Markup", "TextFormat"]
 
-TextFormat = Literal["text", "html", "xml", "markdown"]
+TextFormat = Literal["text", "html", "xml", "markdown", "icu"]
 
 MAX_NAMES = 100
 """Elements that are left alone, or attributes that are translated."""
@@ -59,4 +60,5 @@ _READ: Mapping[str, Callable[..., Document]] = {
     "html": html_document,
     "xml": xml_document,
     "markdown": markdown_document,
+    "icu": icu_document,
 }

@@ -179,6 +179,30 @@ def test_another_text_than_the_segment_is_read_by_itself():
     assert segment.markup.plain("The <b>dog</b>") == "The dog"
 
 
+def test_strings_with_branches_are_messages():
+    pytest.importorskip("pyicumessageformat")
+    message = "{n, plural, one {# Hund} other {# Hunde}}"
+    po = f'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "{message}"\nmsgstr ""\n'
+    files = {
+        "json": json.dumps([message]),
+        "csv": f'text\n"{message}"\n',
+        "po": po,
+        "xlf": XLIFF.replace("Ja", message),
+    }
+    for name, content in files.items():
+        found = [each for each in read(name, content, overwrite=True).segments if each.text == message]
+        assert [each.markup.plain(each.text) for each in found] == ["\U000f8000 Hund\n\U000f8000 Hunde"]
+
+
+def test_inline_elements_of_a_message_are_kept():
+    pytest.importorskip("pyicumessageformat")
+    source = '{n, plural, other {vor <x id="2"/> Tagen}}'
+    document = read("xlf", XLIFF.replace('Ja</source><target state="final">Yes</target>', f"{source}</source>"))
+    assert document.segments[1].markup.format == "icu"
+    found = document.written([None, document.segments[1].text.replace("vor", "in")]).decode()
+    assert f">{source.replace('vor', 'in')}</target>" in found
+
+
 def test_a_block_is_read_with_the_document_around_it():
     segment = read("md", TEXTS["md"]).segments[1]
     (block,) = segment.markup.document(segment.text).blocks

@@ -18,6 +18,9 @@ PLAIN = [
 ]
 
 
+ICU = "{n, plural, =0 {ist {x}} other {sind # {d, date, {y}}}}"
+
+
 def found(text, protection=None):
     protected = (protection or Protection()).of(text)
     return [] if protected is None else [(protected.kinds[mark], part) for mark, part in protected.parts.items()]
@@ -37,6 +40,7 @@ def found(text, protection=None):
         ("Für %(name)s.", "placeholder", "%(name)s"),
         ("Hallo {name}!", "placeholder", "{name}"),
         ("Hallo {{ name }}!", "placeholder", "{{ name }}"),
+        ("Es {n, plural, =0 {ist {x}} other {sind # {d, date, {y}}}} da", "placeholder", ICU),
         ("Hallo ${user.name}!", "placeholder", "${user.name}"),
         ("Hier <x/> klicken", "placeholder", "<x/>"),
         ("Hier <ph id/> klicken", None, None),

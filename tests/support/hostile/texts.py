@@ -72,6 +72,7 @@ _MARKUP = {
         "attributes": "<a b=c d='",
         "line breaks": "a<br>",
     },
+    "icu": {"plurals": "{a, plural, other {b}} ", "plurals within each other": "{a, plural, b {", "quotes": "'{"},
     "xml": {"elements within each other": "<b>", "opening brackets": "<"},
     "markdown": {"stars": "*", "brackets": "[", "emphasis": "*a* ", "quotes": "> ", "back quotes": "`a"},
 }

@@ -38,6 +38,14 @@ def test_formats(client, form, text, expected) -> None:
     assert translated(client, text, format=form) == expected
 
 
+def test_branches_of_messages_are_translated(client) -> None:
+    text = "{n, plural, one {# Hund} other {# Hunde}}"
+    plain = client.post("/v1/translate", json={"text": text}).json()["results"][0]
+    assert (plain["translations"][0]["text"], plain["low_confidence"]) == (text, True)
+    pytest.importorskip("pyicumessageformat")
+    assert translated(client, text, format="icu") == "{n, plural, one {# dog} other {# dogs}}"
+
+
 def test_elements_and_attributes(client) -> None:
     text = "<p title='Guten Morgen!'>Tom wohnt in Berlin.</p><div>Ja</div>"
     assert translated(client, text, format="html", ignore_tags=["div"], translate_attributes=["title"]) == (
