@@ -13,13 +13,15 @@ from typing import Any, Literal
 from models.text.markup import Markup
 from models.text.markup.tokens import tokens_of
 
-__all__ = ["TAGS", "Inline", "Kind", "Node", "decode", "encode", "has_words"]
+__all__ = ["TAGS", "Inline", "Kind", "Node", "as_message", "decode", "encode", "has_words", "of_message"]
 
 TAGS = Markup("html")
 """How such texts are read."""
 
 Kind = Literal["around", "point", "atom", "break", "boundary"]
 _NUMBER = re.compile(r"x-(\d+)")
+_CARRIED = re.compile(r'<code id="(\d+)"></code>')
+_IN_MESSAGE = re.compile(r"(?P<tag></?x-\d+/?>)|\{code-(?P<carried>\d+)\}")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -97,6 +99,21 @@ def decode(text: str, elements: Sequence[Inline]) -> list[Node] | None:
                 stack.append((token.name, siblings))
                 siblings = copied.children
     return None if stack or numbered or any(rest.values()) else found
+
+
+def as_message(text: str) -> str:
+    """Return a text of `encode` as a message of ICU MessageFormat, in which what is carried along is an argument."""
+    return html.unescape(_CARRIED.sub(r"{code-\1}", text))
+
+
+def of_message(message: str) -> str:
+    """Return a message of `as_message`, or its translation, as HTML for `decode`."""
+    pieces, done = [], 0
+    for found in _IN_MESSAGE.finditer(message):
+        tag = found["tag"] or f'<code id="{found["carried"]}"></code>'
+        pieces += [html.escape(message[done : found.start()], quote=False), tag]
+        done = found.end()
+    return "".join([*pieces, html.escape(message[done:], quote=False)])
 
 
 def _number(text: str, name: str, attributes: Sequence[Any]) -> int:

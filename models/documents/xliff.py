@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from models.documents.document import DocumentError, DocumentOptions, Segment
-from models.documents.inline import TAGS, Inline, Node, decode, encode, has_words
+from models.documents.inline import TAGS, Inline, Node, as_message, decode, encode, has_words, of_message
 from models.documents.xml_files import parse_xml, serialized_xml
 from models.text.markup import Markup, has_branches
 
@@ -36,6 +36,8 @@ class _Unit:
     """A trans-unit (1.2) or a segment (2.0)."""
     source: "_Element"
     elements: list[Inline]
+    is_message: bool
+    """Whether the text is a message of ICU MessageFormat with branches."""
 
 
 class XliffDocument:
@@ -55,9 +57,12 @@ class XliffDocument:
             if not has_words(nodes):
                 continue
             text, elements = encode(nodes)
-            self._units.append(_Unit(holder, source, elements))
-            is_message = "&" not in text and has_branches(text)
-            segments.append(Segment(text, Markup("icu") if is_message else TAGS, identifier))
+            message = as_message(text)
+            is_message = has_branches(message)
+            self._units.append(_Unit(holder, source, elements, is_message))
+            segments.append(
+                Segment(message, Markup("icu"), identifier) if is_message else Segment(text, TAGS, identifier)
+            )
             if len(segments) > options.limits.max_segments:
                 raise DocumentError(f"the document has more than {options.limits.max_segments} texts")
         self.segments = tuple(segments)
@@ -70,7 +75,10 @@ class XliffDocument:
         root = copy.deepcopy(self._root)
         copies = list(root.iter())
         for unit, translation in zip(self._units, translations, strict=True):
-            if translation is None or (nodes := decode(translation, unit.elements)) is None:
+            if translation is None:
+                continue
+            text = of_message(translation) if unit.is_message else translation
+            if (nodes := decode(text, unit.elements)) is None:
                 continue
             self._add_target(copies[places[id(unit.holder)]], copies[places[id(unit.source)]], nodes)
         self._name_language(root)

@@ -2,8 +2,8 @@
 
 The syntax stays byte for byte: names, types, styles, selectors and the white space around them. An argument such as
 `{name}`, and `#` for the number of a plural, are carried along within their sentence. So is a plural or a selection,
-whose branches are texts of their own. Apostrophes quote as in ICU4J by default: only before braces, and before `#` in a
-plural.
+whose branches are texts of their own. Tags, as intl-messageformat and HTML have them, are inline. Apostrophes quote as
+in ICU4J by default: only before braces, and before `#` in a plural.
 """
 
 import functools
@@ -13,7 +13,7 @@ from typing import Any
 
 from models.errors import QueryError
 from models.text.markup.blocks import DETECTED, BlockTags
-from models.text.markup.builder import Builder
+from models.text.markup.builder import Builder, Role
 from models.text.markup.document import ATOMS, Document
 from models.text.markup.entities import Spelling
 from models.text.words import Span
@@ -24,11 +24,20 @@ MAX_CHARACTERS = 100_000
 """Characters of a message, which are read by Python code."""
 _NUMERIC = frozenset({"plural", "selectordinal"})
 _BRANCHES = re.compile(r"\{\s{0,99}[^\s{},'#]{1,99}\s{0,99},\s{0,99}(?:plural|select|selectordinal)\s{0,99},")
+_TAG = r"<(?P<slash>/?)(?P<name>[A-Za-z][\w:.-]{0,99})(?:\s[^<>]{0,999})?/?>"
 _UNIT = {
-    is_numeric: re.compile(rf"'(?P<quoted>[{special}](?:[^']|'')*+)'?|(?P<line>[\r\n]+)|''|'|[^'\r\n]+")
+    is_numeric: re.compile(
+        rf"'(?P<quoted>[{special}](?:[^']|'')*+)'?|(?P<line>[\r\n]+)|(?P<tag>{_TAG})|''|['<]|[^'<\r\n]+"
+    )
     for is_numeric, special in ((False, "{}"), (True, "{}#"))
 }
-"""What a text consists of: quoted characters, line ends, apostrophes and others; in a plural, and outside of one."""
+"""What a text consists of: quoted characters, line ends, tags, apostrophes, others; in a plural, and outside of one."""
+_QUOTED = {
+    is_numeric: re.compile(rf"(?<!')'*+[{special}][{special}']*+")
+    for is_numeric, special in ((False, "{}"), (True, "{}#"))
+}
+"""Characters of the syntax in a text, which are quoted together with the apostrophes around them."""
+_VOID = frozenset({"img", "input", "wbr"})
 
 
 def seems_to_have_branches(text: str) -> bool:
@@ -147,13 +156,30 @@ class _Reader:
             self._builder.copied((start, span[1]))
 
     def _add_text(self, span: Span, *, is_numeric: bool) -> None:
+        start, pieces = span[0], list[str]()
         for unit in _UNIT[is_numeric].finditer(self._text, *span):
-            if unit["line"]:
-                self._builder.span("break", unit.span())
+            if unit["line"] or unit["tag"]:
+                self._add_written((start, unit.start()), pieces)
+                self._builder.span("break" if unit["line"] else _role(unit), unit.span(), unit["name"] or "")
+                start, pieces = unit.end(), []
             elif unit["quoted"]:
-                self._builder.written(unit.span(), unit["quoted"].replace("''", "'"))
+                pieces.append(unit["quoted"].replace("''", "'"))
             else:
-                self._builder.written(unit.span(), "'" if unit[0] == "''" else unit[0])
+                pieces.append("'" if unit[0] == "''" else unit[0])
+        self._add_written((start, span[1]), pieces)
+
+    def _add_written(self, span: Span, pieces: Sequence[str]) -> None:
+        if pieces:
+            self._builder.written(span, "".join(pieces))
+
+
+def _role(tag: re.Match[str]) -> Role:
+    name = tag["name"].lower()
+    if name == "br":
+        return "break"
+    if name in _VOID or tag[0].endswith("/>"):
+        return "point"
+    return "close" if tag["slash"] else "open"
 
 
 class IcuSpelling(Spelling):
@@ -166,16 +192,30 @@ class IcuSpelling(Spelling):
 
     def letters(self, text: str, quote: str = "") -> list[str]:
         del quote
-        special = frozenset("{}#") - self.bare
-        is_doubled = "'" in self.references or not special.isdisjoint(text)
-        written: list[str] = []
-        for index, letter in enumerate(text):
-            after = text[index + 1 : index + 2]
-            if letter in special:
-                begins, ends = text[index - 1 : index] not in special, after not in special
-                written.append("'" * begins + letter + "'" * ends)
-            elif letter == "'":
-                written.append("''" if is_doubled or after in ("'", "") or after >= chr(ATOMS[0]) else letter)
-            else:
-                written.append(letter)
+        is_doubled = "'" in self.references
+        written = [
+            "''" if letter == "'" and (is_doubled or _is_before_syntax(text, index)) else letter
+            for index, letter in enumerate(text)
+        ]
+        for run in _QUOTED["#" not in self.bare].finditer(text):
+            written[run.start() : run.end()] = [letter.replace("'", "''") for letter in run[0]]
+            written[run.start()] = f"'{written[run.start()]}"
+            written[run.end() - 1] += "'"
         return written
+
+    def block(self, markup: str) -> str | None:
+        """Return the markup of a block, None where tags within quoted characters have changed the syntax."""
+        if _QUOTED["#" not in self.bare].search(markup) is None:
+            return markup
+        kind = "select" if "#" in self.bare else "plural"
+        try:
+            _tokens(f"{{n, {kind}, other {{{markup}}}}}")
+        except QueryError:
+            return None
+        return markup
+
+
+def _is_before_syntax(text: str, index: int) -> bool:
+    """Return whether an apostrophe could be read with the character after it, which may be that of an argument."""
+    after = text[index + 1 : index + 2]
+    return after in ("'", "") or after >= chr(ATOMS[0])

@@ -196,11 +196,15 @@ def test_strings_with_branches_are_messages():
 
 def test_inline_elements_of_a_message_are_kept():
     pytest.importorskip("pyicumessageformat")
-    source = '{n, plural, other {vor <x id="2"/> Tagen}}'
+    source = '{n, plural, other {vor <x id="2"/> <g id="3">Tagen</g> &amp; <x id="4" equiv-text="{m}"/> &lt; #}}'
     document = read("xlf", XLIFF.replace('Ja</source><target state="final">Yes</target>', f"{source}</source>"))
-    assert document.segments[1].markup.format == "icu"
-    found = document.written([None, document.segments[1].text.replace("vor", "in")]).decode()
-    assert f">{source.replace('vor', 'in')}</target>" in found
+    segment = document.segments[1]
+    assert segment.text == "{n, plural, other {vor <x-0/> <x-1>Tagen</x-1> & {code-2} < #}}"
+    assert segment.markup.plain(segment.text) == "vor Tagen & \U000f8000 < \U000f8001"
+    found = document.written([None, segment.text.replace("vor <x-0/>", "<x-0/> in").replace("Tagen", "days")]).decode()
+    expected = source.replace('vor <x id="2"/>', '<x id="2"/> in').replace("Tagen", "days")
+    assert f">{expected}</target>" in found
+    assert "<target" not in document.written([None, segment.text.replace("<x-0/>", "")]).decode()
 
 
 def test_a_block_is_read_with_the_document_around_it():

@@ -40,6 +40,8 @@ def translated(message: str, translations: list[str]) -> str:
         ("{n, plural, =1 {eins {g, select, other {zwei}}} other {}}", ["zwei", f"eins {A}"]),
         ("Zeile eins\n  Zeile zwei's", ["Zeile eins", "Zeile zwei's"]),
         ("{name} {n, number}", []),
+        ("{n, plural, other {<b>#</b> Dateien<br/>in <a href='x'>{y}</a> <x-0/>}}", [f"{A} Dateien", f"in {A}"]),
+        ("a < b <c", ["a < b <c"]),
     ],
 )
 def test_texts_of_messages(message: str, expected: list[str]) -> None:
@@ -75,6 +77,14 @@ def test_characters_of_the_syntax_are_quoted(text: str, expected: str) -> None:
     assert texts(message) == [text]
 
 
+def test_tags_follow_their_words() -> None:
+    document = Markup("icu").document("{n, plural, other {<b>Rote</b> Hunde #}}")
+    (block,) = document.blocks
+    text = f"Dogs red {A}"
+    found = Aligned(block.text, text, [((0, len(block.text)), (0, len(text)))], [((0, 4), (5, 8)), ((5, 10), (0, 4))])
+    assert document.joined([block.translated(found, [])]) == "{n, plural, other {Dogs <b>red</b> #}}"
+
+
 def test_outside_of_plurals_a_number_sign_is_a_character() -> None:
     assert translated("{g, select, other {Wort}}", ["a # b"]) == "{g, select, other {a # b}}"
     assert translated("Ein ''Wort''", ["it's"]) == "it''s"
@@ -96,7 +106,9 @@ def test_messages_with_branches_are_found() -> None:
     assert not has_branches("{{n, plural, other {b}}}")
 
 
-PIECES = st.sampled_from(["Wort", " ", "zwei Worte", "''", "'", "'{a}'", "\n", "#", "{name}", "{n, number, ::k}", "ä"])
+PIECES = st.sampled_from(
+    ["Wort", " ", "zwei Worte", "''", "'", "'{a}'", "\n", "#", "{name}", "{n, number, ::k}", "<b>", "</b>", "<x/>", "<"]
+)
 MESSAGES = st.recursive(
     st.lists(PIECES, max_size=4).map("".join),
     lambda inner: st.builds(
@@ -137,6 +149,13 @@ def _with_atoms(document: Document, words: list[str], seed: int) -> list[str]:
     return found
 
 
+def _joined(document: Document) -> str:
+    done: list[str] = []
+    for block in document.blocks:
+        done.append(filled(block.markup, done))
+    return document.joined(done)
+
+
 def _words(text: str) -> str:
     return "".join(letter for letter in text if letter < A and not letter.isspace())
 
@@ -145,10 +164,8 @@ def _words(text: str) -> str:
 @given(MESSAGES.filter(_is_message), WRITTEN, st.integers(0, 1000))
 @example("{x, plural, one {a} other{b}}", ["{", "'", "'"], 0)
 def test_a_translation_has_the_syntax_of_its_message(message: str, words: list[str], seed: int) -> None:
-    document, done = Markup("icu").document(message), []
-    for block in document.blocks:
-        done.append(filled(block.markup, done))
-    assert document.joined(done) == message
+    document = Markup("icu").document(message)
+    assert _joined(document) == _joined(Markup("icu").document(message, places_tags=False)) == message
     translations = _with_atoms(document, words, seed)
     found = translated(message, translations)
     assert _syntax(found) == _syntax(message)
