@@ -93,7 +93,7 @@ class ClassesConfig(TaskConfig):
     def description(self) -> Mapping[str, str]:
         found, rule = str(self._listed), self.classes.out_of_scope
         if rule is not None:
-            found += f", out of scope where the best has a probability below {rule.threshold:g}"
+            found += f", out of scope where the best has {rule.described()}"
         lines = {**super().description(), "classes": found}
         if self.classes.calibration is not None:
             lines["calibration"] = self.classes.calibration.described()
@@ -283,6 +283,11 @@ class Ranking:
             raise QueryError("give either coverage or calibration: none; sets are made by calibrated probabilities")
         return self.sets.coverage(level, randomized=given["randomized"], class_conditional=given["class_conditional"])
 
+    @property
+    def needs_normalizers(self) -> bool:
+        """Whether the rule for inputs out of scope needs the output `normalizers` of the graph."""
+        return self.rule is not None and self.rule.score == "logit"
+
     def requested(self, choices: Sequence[Choice]) -> Array:
         """Return how many classes to request of the graph for a batch of these choices."""
         if self.calibration is not None and self.calibration.needs_all_classes:
@@ -297,10 +302,12 @@ class Ranking:
         classes: Array,
         choices: Sequence[Choice],
         content: Callable[[int], bytes] = lambda row: b"",
+        normalizers: Array | None = None,
     ) -> list[Ranked]:
         """Return the chosen classes of each row of `[B, k]`, those of probability 0 left out.
 
-        `content` returns the bytes that identify the input of a row, which randomized sets are drawn by.
+        `content` returns the bytes that identify the input of a row, which randomized sets are drawn by. `normalizers`
+        `[B]` are scores less log-probabilities, where `needs_normalizers`.
         """
         if not choices:
             return []
@@ -313,6 +320,7 @@ class Ranking:
             for calibrated, (values, numbers) in {True: fitted, False: (log_probabilities, classes)}.items()
             if calibrated or not all(choice.calibrated for choice in choices)
         }
+        scores = None if normalizers is None else self.scores(log_probabilities, classes, normalizers)
         found = []
         for row, choice in enumerate(choices):
             values, numbers = (table[row] for table in tables[choice.calibrated])
@@ -321,7 +329,8 @@ class Ranking:
                 members = self.sets.members(fitted[0][row], fitted[1][row], choice.coverage, content(row))
                 values, numbers = fitted[0][row][members].tolist(), fitted[1][row][members].tolist()
             best_values, best_numbers = (table[row] for table in tables[True])
-            outside = self.out_of_scope(self._labels(best_values, best_numbers, 1))
+            score = None if scores is None else float(scores[row])
+            outside = self.out_of_scope(self._labels(best_values, best_numbers, 1), score)
             examples = None if choice.coverage is None or self.sets is None else self.sets.examples
             found.append(Ranked(self._labels(values, numbers, choice.top_k), outside, examples))
         return found
@@ -342,25 +351,41 @@ class Ranking:
             log_probabilities, classes = values[0], numbers[0]
         return np.exp(self.in_order(log_probabilities[None], classes[None])[0, : len(self.labels)])
 
+    def scores(self, log_probabilities: Array, classes: Array, normalizers: Array) -> Array:
+        """Return the score before the softmax of the best listed class, from `[B, k]` and `[B]` -> `[B]`."""
+        listed: Array = np.where(classes < len(self.labels), log_probabilities, -np.inf).max(1) + normalizers
+        return listed
+
     def in_order(self, log_probabilities: Array, classes: Array) -> NDArray[np.float64]:
         """Return the log-probabilities of all classes in the order of their numbers, of those of the best `[B, k]`."""
         found = np.full((len(classes), self.count), -np.inf)
         np.put_along_axis(found, classes, log_probabilities.astype(np.float64), 1)
         return found
 
-    def of_probabilities(self, probabilities: Array, top_k: int) -> Ranked:
-        """Return the `top_k` most probable listed classes of `[C]`, those of probability 0 left out."""
+    def of_probabilities(self, probabilities: Array, top_k: int, score: float | None = None) -> Ranked:
+        """Return the `top_k` most probable listed classes of `[C]`, those of probability 0 left out.
+
+        `score` is that of the best class, where `needs_normalizers`.
+        """
         order = np.argsort(-probabilities, kind="stable")[:top_k].tolist()
         labels = tuple(
             Label(self.labels[number], math.log(probabilities[number])) for number in order if probabilities[number] > 0
         )
-        return Ranked(labels, self.out_of_scope(labels))
+        return Ranked(labels, self.out_of_scope(labels, score))
 
-    def out_of_scope(self, best: Sequence[Label]) -> bool | None:
-        """Return whether an input with these best classes is out of scope; None for a model that cannot tell."""
+    def out_of_scope(self, best: Sequence[Label], score: float | None = None) -> bool | None:
+        """Return whether an input with these best classes is out of scope; None for a model that cannot tell.
+
+        `score` is that of the best class before the softmax, where `needs_normalizers`.
+        """
         if self.rule is None:
             return None
-        return not best or best[0].probability < self.rule.threshold
+        if not best:
+            return True
+        if self.rule.score == "probability":
+            return best[0].probability < self.rule.threshold
+        assert score is not None
+        return score < self.rule.threshold
 
 
 class Scoped:

@@ -111,7 +111,8 @@ class ClassifyQuery(SinglePart):
 
 @dataclass(frozen=True, slots=True)
 class ClassifyWindow(SinglePart):
-    """A window of a text. Its output is the probabilities `[C]` of the listed classes."""
+    """A window of a text. Its output is the probabilities of the listed classes, and the score before the softmax of
+    the best one where the rule for texts out of scope needs it, else 0: `[C + 1]`."""
 
     encoded: EncodedText
     classes: int
@@ -251,10 +252,14 @@ class Classifier(Scoped, Model[ClassifierConfig]):
 
     @classmethod
     def operations_of(cls, manifest: AnyManifest) -> tuple[AnyOperation, ...]:
-        """Return the operations; without zero-shot classification where the graph has no `NORMALIZERS`."""
-        if any(each.name == NORMALIZERS for each in manifest.graphs["classify"].outputs):
+        """Return the operations; zero-shot classification is one of models of pairs whose graph has `NORMALIZERS`."""
+        if cls._has_normalizers(manifest) and manifest.config.pairs is not None:
             return cls.operations
         return tuple(each for each in cls.operations if each is not ZERO_SHOT)
+
+    @staticmethod
+    def _has_normalizers(manifest: AnyManifest) -> bool:
+        return any(each.name == NORMALIZERS for each in manifest.graphs["classify"].outputs)
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
@@ -362,6 +367,28 @@ class Classifier(Scoped, Model[ClassifierConfig]):
         encoded = self._texts.single(texts, truncate=True)
         return np.stack(computed_by_length(encoded, lambda each: len(each.tokens), self._every_class, on_cpu=on_cpu))
 
+    @property
+    def has_scores(self) -> bool:
+        """Whether the graph tells scores before the softmax."""
+        return self._has_normalizers(self.manifest)
+
+    def scores(self, texts: Sequence[str]) -> Array:
+        """Return the score before the softmax of the best listed class of each text, `[N]`; too long ones are cut.
+
+        Raises `ValueError` for a model without `has_scores`.
+        """
+        if not self.has_scores:
+            raise ValueError(f"the graph has no output {NORMALIZERS!r}")
+        on_cpu = self.backend.device == "cpu"
+        encoded = self._texts.single(texts, truncate=True)
+        return np.array(computed_by_length(encoded, lambda each: len(each.tokens), self._best_scores, on_cpu=on_cpu))
+
+    def _best_scores(self, encoded: Sequence[EncodedText]) -> list[float]:
+        inputs = {**encoder_inputs(encoded, self.config.pairs), "k": np.array(min(2, self._ranking.count))}
+        outputs = ["log_probabilities", "classes", NORMALIZERS]
+        found: list[float] = self._ranking.scores(*self.backend.run("classify", inputs, outputs)).tolist()
+        return found
+
     def _every_class(self, encoded: Sequence[EncodedText]) -> list[Array]:
         inputs = {**encoder_inputs(encoded, self.config.pairs), "k": np.array(self._ranking.count)}
         return list(self._ranking.in_order(*self.backend.run("classify", inputs, ["log_probabilities", "classes"])))
@@ -427,7 +454,7 @@ class Classifier(Scoped, Model[ClassifierConfig]):
 
     def run(self, queries: Sequence[Any]) -> list[Any]:
         """Return the `Classification` of each `ClassifyQuery`, the scores `[C]` of each `HypothesisPart` and the
-        probabilities `[C]` of each `ClassifyWindow`, in their order; similar lengths are computed together."""
+        output `[C + 1]` of each `ClassifyWindow`, in their order; similar lengths are computed together."""
         on_cpu = self.backend.device == "cpu"
         return computed_by_length(queries, lambda query: query.length, self._run, on_cpu=on_cpu)
 
@@ -435,7 +462,8 @@ class Classifier(Scoped, Model[ClassifierConfig]):
         inputs = encoder_inputs([query.encoded for query in queries], self.config.pairs)
         choices = [Choice(len(self.labels)) if isinstance(query, HypothesisPart) else query.choice for query in queries]
         outputs = ["log_probabilities", "classes"]
-        if any(isinstance(query, HypothesisPart) for query in queries):
+        scored = self._ranking.needs_normalizers
+        if scored or any(isinstance(query, HypothesisPart) for query in queries):
             outputs.append(NORMALIZERS)
         values, classes, *normalizers = self.backend.run(
             "classify", {**inputs, "k": self._ranking.requested(choices)}, outputs
@@ -447,6 +475,7 @@ class Classifier(Scoped, Model[ClassifierConfig]):
                 classes[ranked],
                 [choices[row] for row in ranked],
                 lambda place: np.array(queries[ranked[place]].encoded.tokens).tobytes(),
+                normalizers[0][ranked] if scored else None,
             )
         )
         found: list[Classification | Array] = []
@@ -454,8 +483,10 @@ class Classifier(Scoped, Model[ClassifierConfig]):
             if isinstance(query, ClassifyQuery):
                 found.append(self._result(query.text, next(best), query.truncated))
             elif isinstance(query, ClassifyWindow):
-                calibrated = query.choice.calibrated
-                found.append(self._ranking.probabilities(values[row], classes[row], calibrated=calibrated))
+                calibrated, place = query.choice.calibrated, slice(row, row + 1)
+                score = self._ranking.scores(values[place], classes[place], normalizers[0][place]) if scored else [0.0]
+                probabilities = self._ranking.probabilities(values[row], classes[row], calibrated=calibrated)
+                found.append(np.append(probabilities, score))
             else:
                 found.append(values[row][classes[row].argsort()] + normalizers[0][row])
         return found
@@ -463,7 +494,8 @@ class Classifier(Scoped, Model[ClassifierConfig]):
     def result(self, query: Any, outputs: Values) -> Any:
         """Return the one output, the labels of a text from the scores of their hypotheses, or those of its windows."""
         if isinstance(query, WindowsClassifyQuery):
-            ranked = self._ranking.of_probabilities(aggregated(outputs, query.aggregation), query.choice.top_k)
+            *probabilities, score = aggregated(outputs, query.aggregation)
+            ranked = self._ranking.of_probabilities(np.array(probabilities), query.choice.top_k, float(score))
             return self._result(query.text, ranked, windows=len(outputs))
         if not isinstance(query, ZeroShotQuery):
             return outputs[0]

@@ -1,6 +1,6 @@
 """`/v1/admin/models/{name}`: load and unload models while others serve, and change their thresholds."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,7 +52,7 @@ class Thresholds(Body):
     ] = None
     pass_rate: Annotated[float | None, Field(description="Fraction of the inputs out of scope that may pass.")] = None
     threshold: Annotated[
-        float | None, Field(description="Least probability of the best class of an input that is in scope.")
+        float | None, Field(description="Least probability, or score, of the best class of an input that is in scope.")
     ] = None
 
 
@@ -65,8 +65,10 @@ class Scope(BaseModel):
     """Name of the model."""
     version: int
     """Its version."""
+    score: Literal["probability", "logit"]
+    """The number of the best class that thresholds are of: its probability, or its score before the softmax."""
     threshold: float
-    """Least probability of the best class of an input that is in scope."""
+    """Least probability, or score, of the best class of an input that is in scope."""
     rejected: float
     """Fraction of the inputs in scope that are refused."""
     detected: float | None

@@ -110,6 +110,24 @@ class FoldedSoftmax(nn.Module):
         values, order = top_k(values, k)
         return values, chosen.gather(1, order)
 
+    @property
+    def has_normalizer(self) -> bool:
+        """Whether a log-probability is a score less a number of the position: in one component without entmax."""
+        layer = self._layer
+        return layer.num_components == 1 and not layer.others and layer.alpha == 1
+
+    def top_k_with_normalizer(self, hidden: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return `top_k`, and scores less log-probabilities: `[N, d]`, k `[]` -> two of `[N, k]` and `[N]`.
+
+        For a layer that `has_normalizer`. Scores of `pow` with p = 2 lack the term that is equal for all classes.
+        """
+        scores, sparse_k = self.scores(hidden)[0], self._layer.sparse_k
+        if sparse_k is not None and torch.compiler.is_exporting():
+            values, classes = _sparse_top_k(scores, sparse_k, k)
+        else:
+            values, classes = top_k(self._layer.mix(hidden, [scores]), k)
+        return values, classes, scores.amax(dim=-1) - values[:, 0]
+
     def target_log_prob(self, hidden: Tensor, target: Tensor, history: History | None = None) -> Tensor:
         """Return `GeneralizedSoftmax.target_log_prob` of rows: `[N, d]` or `[B, T, d]`, `[N]` -> `[N]`."""
         if self._layer.has_zeros:  # which classes have a probability at all is known to `mix` only

@@ -27,6 +27,7 @@ from training.tasks.calibrated_classes import (
     quality_columns,
 )
 from training.tasks.class_calibration import SCORES, ValidationExamples
+from training.tasks.classification_quality import ScopeScores
 from training.tasks.registry import TASKS
 
 __all__ = ["calibrate", "calibrate_bundle"]
@@ -78,13 +79,13 @@ def calibrate_bundle(
     if not isinstance(manifest.config, ClassesConfig):
         return _refitted(bundle, manifest, content, _fields(model, data_dir, texts, rates))
     if texts is None:
-        examples, outside = _of_recipe(model, data_dir)
+        examples, outside, scores = _of_recipe(model, data_dir)
     else:
-        examples, outside = _of_file(model, texts, chosen=rates is not None), None
+        examples, outside, scores = _of_file(model, texts, chosen=rates is not None), None, None
     found = CalibratedClasses.of(examples, len(model.labels))
     if found.fitted.calibration is None and found.sets is None and rates is None:
         raise ValueError(f"nothing is gained by a calibration on {len(examples)} examples")
-    content["config"]["classes"] = found.section(manifest.config.classes, outside, rates)
+    content["config"]["classes"] = found.section(manifest.config.classes, outside, rates, scores)
 
     def complete(directory: Path) -> None:
         content["quality"] = _measured(directory, data_dir) if texts is None else _held_out(content, found, texts.name)
@@ -138,8 +139,9 @@ def _placed(
     return changed
 
 
-def _of_recipe(model: Any, data_dir: Path) -> tuple[ValidationExamples, Any]:
-    """Return the validation examples of the recipe, and the log-probabilities of those of no class."""
+def _of_recipe(model: Any, data_dir: Path) -> tuple[ValidationExamples, Any, ScopeScores | None]:
+    """Return the validation examples of the recipe, the log-probabilities of those of no class, and the scores of both
+    before the softmax."""
     if not model.manifest.provenance.recipe:
         raise ValueError("the bundle was imported: give labelled texts by --texts")
     recipe = parse_recipe(model.manifest.provenance.recipe)
@@ -147,7 +149,7 @@ def _of_recipe(model: Any, data_dir: Path) -> tuple[ValidationExamples, Any]:
     examples = task.calibration_examples(model, recipe, data_dir)
     if examples is None:
         raise ValueError(f"{recipe.data.dataset('dev')} has no validation examples of the model's classes")
-    return examples, task.outside_examples(model, recipe, data_dir)
+    return examples, task.outside_examples(model, recipe, data_dir), task.scope_scores(model, recipe, data_dir)
 
 
 def _of_file(model: Any, texts: Path, *, chosen: bool) -> ValidationExamples:
@@ -184,7 +186,7 @@ def _changed_card(text: str, before: Any, after: Any) -> str:
     """Return the model card with the numbers of a changed manifest."""
     rules = [manifest.config.classes.out_of_scope for manifest in (before, after)]
     if None not in rules:
-        old, new = (f"a probability below {rule.threshold:g}:" for rule in rules)
+        old, new = (f"{rule.described()}:" for rule in rules)
         text = text.replace(old, new)
     return with_calibration(text, after, calibration_section(after), quality_columns(after))
 

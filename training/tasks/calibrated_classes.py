@@ -5,7 +5,7 @@ Shapes: `N`, `M` examples, `C` all classes, the unlisted one included. All log-p
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from training.tasks.class_calibration import (
     log_losses,
 )
 from training.tasks.classification_quality import (
+    ScopeScores,
     calibration_error,
     measure_several,
     scope_threshold,
@@ -238,12 +239,17 @@ class CalibratedClasses:
         ]
 
     def section(
-        self, classes: Classes, outside: LogProbabilities | None = None, rates: ScopeRates | None = None
+        self,
+        classes: Classes,
+        outside: LogProbabilities | None = None,
+        rates: ScopeRates | None = None,
+        scores: ScopeScores | None = None,
     ) -> dict[str, object]:
         """Return the section of the classes with what was fitted, and with thresholds of calibrated probabilities.
 
         `outside` `[M, C]` are log-probabilities of examples of no class; `rates` is what the rule for inputs of no
-        class is chosen by. Raises `ValueError` for a rate that no threshold has.
+        class is chosen by. It is one of `scores` before the softmax where those tell the examples apart better than
+        probabilities. Raises `ValueError` for a rate that no threshold has.
         """
         calibration = self.fitted.calibration
         found = classes.model_dump()
@@ -256,7 +262,7 @@ class CalibratedClasses:
         if outside is not None or rates is not None:
             inside = self._listed(self.examples.log_probabilities).max(1)
             none = None if outside is None else self._listed(outside).max(1)
-            found["out_of_scope"] = _scope_rule(inside, none, rates or ScopeRates()).model_dump()
+            found["out_of_scope"] = _scope_rule(inside, none, rates or ScopeRates(), scores).model_dump()
         return found
 
     def _listed(self, table: LogProbabilities) -> NDArray[np.float64]:
@@ -264,10 +270,18 @@ class CalibratedClasses:
         return np.exp(table if calibration is None else calibration.table(table))[:, : self.listed]
 
 
-def _scope_rule(inside: NDArray[np.float64], outside: NDArray[np.float64] | None, rates: ScopeRates) -> OutOfScope:
-    """Return the rule for inputs of no class by the largest probabilities: `[N]` of those of a class, `[M]` of none."""
+def _scope_rule(
+    inside: NDArray[np.float64], outside: NDArray[np.float64] | None, rates: ScopeRates, scores: ScopeScores | None
+) -> OutOfScope:
+    """Return the rule for inputs of no class by the largest probabilities: `[N]` of those of a class, `[M]` of none.
+
+    It is one of `scores` where those tell the examples apart better.
+    """
+    by: Literal["probability", "logit"] = "probability"
+    if outside is not None and scores is not None and scores.auroc > ScopeScores(inside, outside).auroc:
+        inside, outside, by = scores.inside, scores.outside, "logit"
     points = tuple(scope_trade_off(inside, outside))
-    rule = OutOfScope(threshold=0.0, rejected=0.0, trade_off=points)
+    rule = OutOfScope(score=by, threshold=0.0, rejected=0.0, trade_off=points)
     try:
         if rates.reject is not None:
             return rule.with_reject_rate(rates.reject)
@@ -276,7 +290,7 @@ def _scope_rule(inside: NDArray[np.float64], outside: NDArray[np.float64] | None
     except QueryError as error:
         raise ValueError(str(error)) from error
     assert outside is not None
-    return OutOfScope(**asdict(scope_threshold(inside, outside)), trade_off=points)
+    return OutOfScope(**asdict(scope_threshold(inside, outside)), score=by, trade_off=points)
 
 
 def quality_columns(manifest: BundleManifest[ClassesConfig]) -> Mapping[str, str]:

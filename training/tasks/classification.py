@@ -18,7 +18,7 @@ from training.run.paths import RunPaths
 from training.softmax.mixture import extra_state_for_classes
 from training.tasks.baselines import Labels, frequent_class, linear_probe, micro_f1, too_large
 from training.tasks.class_calibration import ValidationExamples
-from training.tasks.classification_quality import ClassificationQuality, examples_of, measure
+from training.tasks.classification_quality import ClassificationQuality, ScopeScores, examples_of, measure
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Measurement
 from training.tasks.ranked_classes import RankedClasses
@@ -204,6 +204,13 @@ class ClassificationTask(Task[BatchT], abc.ABC):
     @classmethod
     def outside_examples(cls, model: Any, recipe: Any, data_dir: Path) -> NDArray[np.float64] | None:
         """Return the log-probabilities `[M, C]` of validation examples of no class; None where there are none."""
+        del model, recipe, data_dir
+        return None
+
+    @classmethod
+    def scope_scores(cls, model: Any, recipe: Any, data_dir: Path) -> ScopeScores | None:
+        """Return the scores before the softmax of validation examples of a class and of none; None where a loaded
+        bundle tells none, or there are no examples of no class."""
         del model, recipe, data_dir
         return None
 

@@ -40,9 +40,11 @@ class ClassifierExport(TaskExport):
     task: Any
     """The `ClassificationTask`."""
 
-    def add_graph(self, module: nn.Module, inputs: Tensors, examples: Sequence[Tensor]) -> None:
-        """Set `graphs` to the graph of a module that reads `inputs` and k."""
-        graph = classify_contract(inputs)
+    def add_graph(
+        self, module: nn.Module, inputs: Tensors, examples: Sequence[Tensor], *, normalizers: bool = False
+    ) -> None:
+        """Set `graphs` to the graph of a module that reads `inputs` and k, and may return `normalizers`."""
+        graph = classify_contract(inputs, normalizers=normalizers)
         self.graphs = {"classify": ExportGraph(module.eval(), graph, (*examples, torch.tensor(2)))}
 
     def worst(self, backend: Backend, examples: Sequence[Sequence[Tensor]]) -> float:
@@ -56,7 +58,9 @@ class ClassifierExport(TaskExport):
             return {}
         found = CalibratedClasses.of(examples, len(model.labels))
         self.calibration_files = found.files
-        return {"classes": found.section(model.config.classes, self.task.outside_examples(model, recipe, data_dir))}
+        outside = self.task.outside_examples(model, recipe, data_dir)
+        scores = self.task.scope_scores(model, recipe, data_dir)
+        return {"classes": found.section(model.config.classes, outside, scores=scores)}
 
     @staticmethod
     def check(recipe: ClassifierRecipe) -> None:
@@ -76,9 +80,9 @@ class ClassifierExport(TaskExport):
         limits = f"It knows no class but its own: every {what} is given one\nof them."
         if classes.out_of_scope is not None:
             quality += (
-                " Out of scope is a text whose best class has a probability below"
-                f" {classes.out_of_scope.threshold:g}: detected and rejected are the fractions of texts of no class and"
-                " of a class that are. The threshold was chosen on the validation split."
+                f" Out of scope is a text whose best class has {classes.out_of_scope.described()}: detected and"
+                " rejected are the fractions of texts of no class and of a class that are. The threshold was chosen on"
+                " the validation split."
             )
             limits = f"Every {what} is given some of\nits classes: see `out_of_scope` in the answer."
         if classes.threshold is not None:

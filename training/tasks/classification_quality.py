@@ -18,6 +18,7 @@ from training.tasks.ranked_classes import RankedClasses
 __all__ = [
     "OUT_OF_SCOPE",
     "ClassificationQuality",
+    "ScopeScores",
     "ScopeThreshold",
     "calibration_error",
     "examples_of",
@@ -171,7 +172,8 @@ def calibration_error(confidences: NDArray[np.float64], right: NDArray[np.bool_]
 
 
 def out_of_scope_auroc(inside: Confidences, outside: Confidences) -> float:
-    """Return how well the largest probability separates texts of a class from texts of none (Hendrycks, Gimpel 2017).
+    """Return how well a score separates texts of a class from texts of none, such as the largest probability
+    (Hendrycks, Gimpel 2017).
 
     It is the area under the receiver operating characteristic: `[N]`, `[M]` -> 0.5 for chance, 1 for no error.
     """
@@ -182,9 +184,24 @@ def out_of_scope_auroc(inside: Confidences, outside: Confidences) -> float:
     return float(roc_auc_score(truth, scores))
 
 
+@dataclass(frozen=True, slots=True)
+class ScopeScores:
+    """Numbers by which examples of a class are told from examples of none: higher for the former."""
+
+    inside: Confidences
+    """Those of examples of a class, `[N]`."""
+    outside: Confidences
+    """Those of examples of no class, `[M]`."""
+
+    @property
+    def auroc(self) -> float:
+        """How well they are told apart, see `out_of_scope_auroc`."""
+        return out_of_scope_auroc(self.inside, self.outside)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScopeThreshold:
-    """The least probability of the best class of an example that is in scope, and the fractions below it."""
+    """The least score of the best class of an example that is in scope, and the fractions below it."""
 
     threshold: float
     detected: float
@@ -194,7 +211,7 @@ class ScopeThreshold:
 
 
 def scope_threshold(inside: Confidences, outside: Confidences, threshold: float | None = None) -> ScopeThreshold:
-    """Return a threshold of the largest probability and the fractions below it: `[N]`, `[M]`.
+    """Return a threshold of the best class's probability or score, and the fractions below it: `[N]`, `[M]`.
 
     Without `threshold` it is the least one whose `detected - rejected` (Youden 1950) is within one standard error of
     the largest: few examples of no class decide between thresholds that reject very different numbers of examples.
@@ -214,7 +231,7 @@ def scope_threshold(inside: Confidences, outside: Confidences, threshold: float 
 
 
 def scope_trade_off(inside: Confidences, outside: Confidences | None) -> list[ScopePoint]:
-    """Return thresholds of the largest probability by the fraction of examples of a class below them.
+    """Return thresholds of the best class's probability or score by the fraction of examples of a class below them.
 
     `[N]`, `[M]` or None; ascending, each with the fractions below it.
     """

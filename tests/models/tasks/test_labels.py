@@ -44,6 +44,20 @@ def test_an_input_whose_best_class_is_improbable_is_out_of_scope():
     assert Ranking(("a", "b"), False, None).out_of_scope([]) is None
 
 
+def test_an_input_whose_best_class_has_a_low_score_is_out_of_scope():
+    """Scores are log-probabilities plus normalizers: log 0.25 + 3 of the best listed class, and log 1 + 3."""
+    rule = OutOfScope(threshold=2.0, rejected=0.1, score="logit")
+    ranking = Ranking(("a", "b"), True, rule)
+    assert ranking.needs_normalizers
+    normalizers = np.array([3.0, 3.0])
+    expected = [3 + math.log(0.25), 3.0]
+    assert ranking.scores(VALUES, CLASSES, normalizers) == pytest.approx(expected)
+    found = ranking.best(VALUES, CLASSES, [Choice(1), Choice(1)], normalizers=normalizers)
+    assert [each.out_of_scope for each in found] == [True, False]
+    certain = Ranking(("a", "b"), True, rule.with_threshold(1.0))
+    assert not certain.best(VALUES, CLASSES, [Choice(1)], normalizers=normalizers)[0].out_of_scope
+
+
 def test_labels_end_with_the_unlisted_class(tmp_path: Path):
     (tmp_path / "labels.txt").write_text("a\nb\noos\n")
     assert read_labels(tmp_path, config(count=3)) == ["a", "b", "oos"]
@@ -60,7 +74,8 @@ def test_a_byte_order_mark_is_no_part_of_a_label(tmp_path: Path):
 def test_what_is_listed_is_counted():
     with_rule = config(count=3, unlisted="oos", out_of_scope=RULE)
     assert with_rule.summary()["classes"] == 2
-    assert with_rule.summary()["out_of_scope"] == {"threshold": 0.5, "detected": 0.9, "rejected": 0.1}
+    expected = {"threshold": 0.5, "detected": 0.9, "rejected": 0.1, "score": "probability"}
+    assert with_rule.summary()["out_of_scope"] == expected
     assert with_rule.description()["classes"] == "2, out of scope where the best has a probability below 0.5"
     assert config(count=3).description()["classes"] == "3"
 

@@ -51,5 +51,16 @@ def test_what_is_refused():
         alone.with_pass_rate(0.1)
     with pytest.raises(QueryError, match="threshold must be from 0 to 1"):
         RULE.with_threshold(2.0)
+    with pytest.raises(ValidationError, match="must be from 0 to 1"):
+        OutOfScope(threshold=2.0, rejected=0.1)
     with pytest.raises(ValidationError, match="must ascend"):
         OutOfScope(threshold=0.5, rejected=0.1, trade_off=POINTS[::-1])
+
+
+def test_thresholds_of_scores_are_any_number():
+    rule = OutOfScope(threshold=8.5, rejected=0.02, score="logit")
+    assert rule.with_threshold(-3.0).threshold == -3.0
+    assert rule.described() == "a score before the softmax below 8.5"
+    assert RULE.described() == "a probability below 0.6"
+    with pytest.raises(QueryError, match="must be a finite number"):
+        rule.with_threshold(float("inf"))

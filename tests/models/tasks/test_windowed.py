@@ -120,8 +120,30 @@ def test_windows_and_texts_are_computed_in_one_batch(intents):
     (query,) = intents.queries_of(["play some music"], windows="mean")
     plain = intents.query("book a table for two", 2)
     first, second = intents.run([query.parts()[0], plain])
-    assert first.shape == (150,)
+    assert first.shape == (151,), "the probabilities, and the score of the rule for texts out of scope"
     assert second.labels[0].label == intents.classify(["book a table for two"], 1)[0].labels[0].label
+
+
+def test_windows_are_out_of_scope_by_the_mean_score(intents):
+    """One window is the text itself; of two, by a threshold between their mean and the larger score."""
+    for text in ("play some music", "tell me something about the tallest mountain"):
+        (whole,), (window,) = intents.classify([text]), intents.classify([text], windows="mean")
+        assert whole.out_of_scope == window.out_of_scope == (intents.scores([text])[0] < intents.scope.threshold)
+    long = "play some music " * 40 + "the mountain and the sea and the wind " * 8
+    (query,) = intents.queries_of([long], windows="max")
+    scores = [part[-1] for part in intents.run(query.parts())]
+    rule = intents.scope
+    try:
+        for threshold, windows, outside in (
+            (np.mean(scores) + 1e-3, "mean", True),
+            (np.mean(scores) - 1e-3, "mean", False),
+            (max(scores) - 1e-3, "max", False),
+            (max(scores) + 1e-3, "max", True),
+        ):
+            intents.scope = rule.with_threshold(float(threshold))
+            assert intents.classify([long], windows=windows)[0].out_of_scope is outside
+    finally:
+        intents.scope = rule
 
 
 @pytest.mark.parametrize(

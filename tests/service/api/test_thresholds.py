@@ -39,10 +39,11 @@ def test_a_rate_changes_the_answers_at_once(client):
     assert changed["rejected"] == pytest.approx(0.02, abs=0.002)
     assert changed["threshold"] < before["threshold"]
     assert client.get(PATH).json() == changed
+    assert changed["score"] == "logit"
     lenient = client.post(PATH, json={"threshold": 0.0}).json()
     assert lenient["rejected"] == 0.0
     assert outside(client)[0] is False
-    strict = client.post(PATH, json={"threshold": 1.0}).json()
+    strict = client.post(PATH, json={"threshold": 20.0}).json()
     assert strict["detected"] >= lenient["detected"]
     assert outside(client)[0] is True, "no result of before is cached"
     client.post(PATH, json={"pass_rate": 0.2})
@@ -58,7 +59,7 @@ def test_a_rate_changes_the_answers_at_once(client):
         ({"reject_rate": 0.1, "threshold": 0.5}, "give one of"),
         ({"reject_rate": None}, "give one of"),
         ({"reject_rate": 0.99}, "reject_rate must be from"),
-        ({"threshold": -1}, "threshold must be from 0 to 1"),
+        ({"pass_rate": -0.1}, "pass_rate must be from"),
     ],
 )
 def test_what_is_refused(client, body, message):

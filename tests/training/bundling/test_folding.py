@@ -1,6 +1,7 @@
 """Tests of the folded output layer: it computes what the layer computes, from less."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -116,3 +117,20 @@ def test_low_rank_corrections_are_stored_as_such() -> None:
     layer, folded = _pair("lin,log,pow", untied=2)
     own = {id(parameter) for parameter in layer.parameters()}
     assert all(parameter.ndim == 1 for parameter in folded.parameters() if id(parameter) not in own)
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse_k": 3}, {"bias": True}, {"softcap": 2.0}], ids=str)
+@pytest.mark.parametrize("kernels", ["lin", "rbf"])
+def test_the_normalizer_is_scores_less_log_probabilities(kernels: str, options: dict[str, Any]) -> None:
+    layer = GeneralizedSoftmax(9, 4, kernels, **options)
+    folded, hidden = FoldedSoftmax(layer), torch.randn(5, 4)
+    values, classes, normalizers = folded.top_k_with_normalizer(hidden, torch.tensor(3))
+    assert folded.has_normalizer
+    torch.testing.assert_close((values, classes), folded.top_k(hidden, torch.tensor(3)))
+    scores = folded.scores(hidden)[0].gather(1, classes)
+    torch.testing.assert_close(values + normalizers[:, None], scores)
+
+
+@pytest.mark.parametrize("layer", [GeneralizedSoftmax(9, 4, "lin, log"), GeneralizedSoftmax(9, 4, "lin", alpha=1.5)])
+def test_mixtures_and_entmax_have_no_normalizer(layer: GeneralizedSoftmax) -> None:
+    assert not FoldedSoftmax(layer).has_normalizer

@@ -41,9 +41,12 @@ class ClassifyTextGraph(EncoderGraph):
         self.pooling = model.pooling
         self.output_layer = FoldedSoftmax(model.output_layer)
 
-    def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`."""
+    def forward(self, tokens: Tensor, lengths: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """tokens `[B, T]`, lengths `[B]`, k `[]` -> log-probabilities and numbers of the k best classes, `[B, k]`, and
+        scores less log-probabilities `[B]`, where the layer has them."""
         vectors = pooled(self.hidden_states(tokens, lengths), lengths, self.pooling)
+        if self.output_layer.has_normalizer:
+            return self.output_layer.top_k_with_normalizer(vectors, k)
         return self.output_layer.top_k(vectors, k)
 
 
@@ -57,7 +60,9 @@ class TextClassificationExport(ClassifierExport):
         self.check(task.recipe)
         self.task, self.labels = task, task.labels
         inputs = {"tokens": ("int64", ("batch", "steps")), "lengths": ("int64", ("batch",))}
-        self.add_graph(ClassifyTextGraph(task.model), inputs, self._example(3, 7, seed=0))
+        module = ClassifyTextGraph(task.model)
+        normalizers = module.output_layer.has_normalizer
+        self.add_graph(module, inputs, self._example(3, 7, seed=0), normalizers=normalizers)
         self._threshold: float | None = None
 
     def _example(self, batch_size: int, length: int, *, seed: int) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,7 @@ from training.tasks.class_calibration import ValidationExamples, fitting_sample
 from training.tasks.classification import ClassificationTask, label_file, read_labels
 from training.tasks.classification_quality import (
     OUT_OF_SCOPE,
+    ScopeScores,
     examples_of,
     measured,
     scope_threshold,
@@ -249,7 +250,10 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
         rule = model.config.classes.out_of_scope
         if rule is not None and outside is not None:
             known = np.array([max(classes) < len(model.labels) for classes in labels])
-            point = scope_threshold(predictions.ranked.confidences[known], outside.confidences, rule.threshold)
+            sides = ScopeScores(predictions.ranked.confidences[known], outside.confidences)
+            if rule.score == "logit":
+                sides = cls._scope_scores(model, recipe, split, data_dir) or sides
+            point = scope_threshold(sides.inside, sides.outside, rule.threshold)
             found |= {"out-of-scope detected": point.detected, "in-scope rejected": point.rejected}
         return found | predictions.metrics()
 
@@ -271,6 +275,24 @@ class TextClassificationTask(ClassificationTask[TextBatch]):
     ) -> NDArray[np.float64] | None:
         texts = [] if recipe.data.multi_label else out_of_scope_texts(recipe.data, "dev", data_dir)
         return model.log_probabilities(fitting_sample(texts, len(model.labels))) if texts else None
+
+    @classmethod
+    def scope_scores(cls, model: Classifier, recipe: ClassificationRecipe, data_dir: Path) -> ScopeScores | None:
+        return cls._scope_scores(model, recipe, "dev", data_dir, len(model.labels)) if model.has_scores else None
+
+    @classmethod
+    def _scope_scores(
+        cls, model: Classifier, recipe: ClassificationRecipe, split: str, data_dir: Path, most: int | None = None
+    ) -> ScopeScores | None:
+        """Return the scores of the texts of a split, or of those that calibrations of `most` classes are fitted on."""
+        outside = [] if recipe.data.multi_label else out_of_scope_texts(recipe.data, split, data_dir)
+        known = set(model.labels)
+        inside = [each for each in read_labelled(recipe.data, split, data_dir) if set(each.labels) <= known]
+        if not outside or not inside:
+            return None
+        if most is not None:
+            inside, outside = fitting_sample(inside, most), fitting_sample(outside, most)
+        return ScopeScores(model.scores([each.text for each in inside]), model.scores(outside))
 
     @classmethod
     def bundle_examples(
