@@ -37,6 +37,8 @@ serve-gpu: .venv-gpu-serve/.serve  ## Serve the bundled models on an NVIDIA GPU;
 	@exec .venv-gpu-serve/bin/softserve serve --device cuda --host $(HOST) --port $(PORT)
 
 test test-slow test-all test-alone: export PYTHONDONTWRITEBYTECODE =
+# Processes share processors: threads of torch that spin while they wait would take them from each other.
+test test-slow test-all test-alone: export OMP_WAIT_POLICY = PASSIVE
 test: .venv/.test  ## Run all tests but the slow ones, with one more process than processors.
 	@$(IN_PARALLEL) -m 'not slow and not containers' $(ALONE:%=--ignore %)
 
