@@ -4,7 +4,7 @@
     python -m benchmarks.encoder_operations --only ModernBERT-base
 
 Each architecture has the fields of a published configuration, random weights and a small tokenizer; the table of words
-has the true size. It is imported with each head that the operations need, with int8 graphs. 48 texts of 1 to 120 words
+has the true size. It is imported with each head that the operations need, with int8 graphs. Texts of 1 to 120 words
 are computed alone and in one mixed batch, and compared with transformers, or with sentence-transformers where it has
 the operation, which compute each text alone. What int8 costs is measured on half of the texts; the other half sets the
 ranges of activations.
@@ -38,7 +38,7 @@ from training.importing.source import open_source
 
 __all__ = ["ARCHITECTURES", "OPERATIONS", "measure"]
 
-_TEXTS, _WORDS = 48, 120
+_WORDS = 120
 _DEVIATION = 0.04
 """Standard deviation of the random weights."""
 _QUERY = "where is my parcel"
@@ -104,12 +104,15 @@ class Found:
     int8: Rows = field(default_factory=list)
 
 
-def main(only: str | None = None, heads: tuple[str, ...] = ("Model", "number", "classes", "tags")) -> None:
+def main(
+    only: str | None = None, heads: tuple[str, ...] = ("Model", "number", "classes", "tags"), texts: int = 48
+) -> None:
     """Print a row for each architecture and operation.
 
     Args:
         only: Name of one architecture.
         heads: Heads that are imported: Model (vectors), number, classes, tags.
+        texts: Number of texts that are compared.
     """
     columns = ["architecture", "operation", "parameters", "alone", "mixed batch"]
     columns += ["int8: correlation", "largest change", "same first class"]
@@ -118,14 +121,14 @@ def main(only: str | None = None, heads: tuple[str, ...] = ("Model", "number", "
     for name in ARCHITECTURES if only is None else [only]:
         for head in heads:
             with tempfile.TemporaryDirectory() as temporary:
-                for row in measure(name, head, Path(temporary)):
+                for row in measure(name, head, Path(temporary), texts):
                     print(row, flush=True)
             gc.collect()
 
 
-def measure(name: str, head: str, directory: Path) -> Iterator[str]:
-    """Import an architecture with a head, and return the rows of its operations."""
-    samples = Samples(tuple(mixed_texts(BUILT_IN_SAMPLES, _TEXTS, _WORDS)), "mixed lengths")
+def measure(name: str, head: str, directory: Path, texts: int) -> Iterator[str]:
+    """Import an architecture with a head, and return the rows of its operations on so many texts."""
+    samples = Samples(tuple(mixed_texts(BUILT_IN_SAMPLES, texts, _WORDS)), "mixed lengths")
     place = _made(directory / "model", ARCHITECTURES[name], head)
     found = _results(place, samples, directory / "bundle", head)
     parameters = sum(tensor.numel() for tensor in open_source(str(place)).weights().values())

@@ -13,8 +13,7 @@ def test_each_operation_of_a_head_has_a_row(head: str, monkeypatch: pytest.Monke
     """Heads whose reference is transformers alone; the deviation is that of larger models, so that classes differ."""
     monkeypatch.setattr(encoder_operations, "ARCHITECTURES", {"tiny": Architecture("NomicBert", {})})
     monkeypatch.setattr(encoder_operations, "_DEVIATION", 0.2)
-    monkeypatch.setattr(encoder_operations, "_TEXTS", 8)
-    rows = [row.strip("| ").split(" | ") for row in measure("tiny", head, tmp_path)]
+    rows = [row.strip("| ").split(" | ") for row in measure("tiny", head, tmp_path, 8)]
     assert [row[1] for row in rows] == [name for name, each in OPERATIONS.items() if each.head == head]
     for _, _, _, alone, together, correlation, *_ in rows:
         assert 0 < float(alone) < 1e-4
