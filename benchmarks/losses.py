@@ -22,7 +22,7 @@ from benchmarks.timing import interleaved
 from tests.support.memory_limit import status_field
 from training.softmax import GeneralizedSoftmax
 
-__all__ = ["BASE", "Cell", "Measured", "measure", "table"]
+__all__ = ["BASE", "Cell", "Measured", "extra_megabytes", "measure", "table"]
 
 BASE = "F.cross_entropy(h @ W.T)"
 _LAYERS: dict[str, dict[str, Any]] = {
@@ -95,7 +95,7 @@ def measure(cell: Cell, rounds: int, names: frozenset[str] | None = None) -> dic
         times = interleaved(calls, rounds)
         for name, side in sides.items():
             ratio = statistics.median(own / base for own, base in zip(times[name], times[BASE], strict=True))
-            extra = _extra_megabytes(calls[name], hidden.device)
+            extra = extra_megabytes(calls[name], hidden.device)
             error = _error(side, hidden, target)
             found[name] = asdict(Measured(1000 * statistics.median(times[name]), ratio, extra, error))
     return found
@@ -162,7 +162,8 @@ def _gradients(side: _Side, hidden: Tensor, target: Tensor) -> Tensor:
     return found
 
 
-def _extra_megabytes(call: Callable[[], object], device: torch.device) -> float:
+def extra_megabytes(call: Callable[[], object], device: torch.device) -> float:
+    """Return the most memory that a call takes beyond the memory before it, in megabytes."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
