@@ -8,10 +8,12 @@ is the sum of the vectors of its leaf and of all ancestors of it. An example is 
 frequencies of classes follow Zipf's law. So the probability of each class given an example is known, and with it the
 best accuracy and log-loss that any model can have. The noise is chosen so that the best accuracy is about 80 %.
 
-The same network is trained with each output layer, for as many updates, on a finite training set. Each layer has the
-learning rate with the smallest log-loss on validation examples, of the same candidates; the test set is evaluated with
-that rate alone. Trainings run one after the other with one thread. Their results are kept in a file of JSON lines, so
-that an interrupted run continues. The costs of layers are measured apart from the trainings, in interleaved rounds.
+The same network is trained with each output layer, for as many updates, on a finite training set. Of the same learning
+rates, each layer has the one with the highest accuracy on validation examples for its accuracy, and the one with the
+smallest log-loss for log-loss and calibration: a larger rate often improves the first and worsens the second.
+
+Trainings run one after the other with one thread. Their results are kept in a file of JSON lines, so that an
+interrupted run continues. The costs of layers are measured apart from the trainings, in interleaved rounds.
 
 Shapes: `N` examples, `V` classes, `D` features, `d` hidden size.
 """
@@ -22,7 +24,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -347,7 +349,7 @@ def main(
         classes: Numbers of classes, powers of ten.
         layers: Names of output layers, the softmax first.
         rates: Learning rates, each of which is tried with the first seed.
-        seeds: Trainings with the best learning rate.
+        seeds: Trainings with each of the two chosen learning rates.
         steps: Updates of a training, of 256 examples each.
         examples: Mean number of training examples of a class.
         rounds: Updates of which the median time is taken.
@@ -358,35 +360,49 @@ def main(
     for count in classes:
         print(f"\n{count:,} classes, {steps:,} updates, {examples * count:,} training examples\n")
         print(
-            "| output layer | accuracy, % | minus softmax | log-loss | below 1e-7, % | ECE, % | learning rate "
+            "| output layer | accuracy, % | minus softmax | log-loss | below 1e-7, % | ECE, % | learning rates "
             "| update, ms | ratio | memory, MB |"
         )
         print("| --- " * 10 + "|")
         task = Task(count)
-        exact = quality(task.log_probabilities, *task.examples(_TEST, _TEST_SEED))
-        print(f"| exact probabilities | {_cells([exact], [])} | | | | |", flush=True)
+        exact = [quality(task.log_probabilities, *task.examples(_TEST, _TEST_SEED))]
+        print(f"| exact probabilities | {_cells(exact, exact, [])} | | | | |", flush=True)
         spent = _costs(task, layers, rounds, results)
         base: list[Quality] = []
         for layer in layers:
             trials = [Trial(count, layer, rate, 1, steps, examples) for rate in rates]
-            rate = min(trials, key=lambda trial: _outcome(task, trial, results).validation.log_loss).rate
-            runs = [Trial(count, layer, rate, seed, steps, examples) for seed in range(1, seeds + 1)]
-            found = [_outcome(task, trial, results).test for trial in runs]
+            chosen = _chosen(task, trials, results)
+            accurate, likely = (_tests(task, trial, seeds, results) for trial in chosen)
             cost, ratio = spent[layer], spent[layer].step_ms / spent[layers[0]].step_ms
-            columns = f"{rate:g} | {cost.step_ms:.1f} | {ratio:.2f} | {cost.memory_mb:.0f}"
-            print(f"| {layer} | {_cells(found, base)} | {columns} |", flush=True)
-            base = base or found
+            both = ", ".join(f"{trial.rate:g}" for trial in chosen)
+            columns = f"{both} | {cost.step_ms:.1f} | {ratio:.2f} | {cost.memory_mb:.0f}"
+            print(f"| {layer} | {_cells(accurate, likely, base)} | {columns} |", flush=True)
+            base = base or accurate
 
 
-def _cells(found: Sequence[Quality], base: Sequence[Quality]) -> str:
-    """Return columns of means and, over several seeds, standard deviations; with the difference from another layer."""
-    accuracy = [100 * each.accuracy for each in found]
+def _chosen(task: Task, trials: Sequence[Trial], file: Path) -> tuple[Trial, Trial]:
+    """Return the trials with the highest accuracy and with the smallest log-loss on validation examples."""
+    found = {trial: _outcome(task, trial, file).validation for trial in trials}
+    return max(trials, key=lambda trial: found[trial].accuracy), min(trials, key=lambda trial: found[trial].log_loss)
+
+
+def _tests(task: Task, trial: Trial, seeds: int, file: Path) -> list[Quality]:
+    """Return the quality on the test set of trainings that differ from a trial in their seeds."""
+    return [_outcome(task, replace(trial, seed=seed), file).test for seed in range(1, seeds + 1)]
+
+
+def _cells(accurate: Sequence[Quality], likely: Sequence[Quality], base: Sequence[Quality]) -> str:
+    """Return columns of the means and standard deviations over seeds.
+
+    Accuracy and its difference from that of `base` are of the first trainings, log-loss and calibration of the second.
+    """
+    accuracy = [100 * each.accuracy for each in accurate]
     cells = [
         _spread(accuracy, 2),
-        _difference([own - 100 * other.accuracy for own, other in zip(accuracy, base, strict=bool(base))]),
-        _spread([each.log_loss for each in found], 3),
-        _spread([100 * each.clipped for each in found], 2),
-        _spread([100 * each.calibration_error for each in found], 1),
+        _difference([own - 100 * other.accuracy for own, other in zip(accuracy, base, strict=False)]),
+        _spread([each.log_loss for each in likely], 3),
+        _spread([100 * each.clipped for each in likely], 2),
+        _spread([100 * each.calibration_error for each in likely], 1),
     ]
     return " | ".join(cells)
 
