@@ -39,8 +39,6 @@ from training.importing.source import open_source
 __all__ = ["ARCHITECTURES", "OPERATIONS", "measure"]
 
 _WORDS = 120
-_DEVIATION = 0.04
-"""Standard deviation of the random weights."""
 _QUERY = "where is my parcel"
 _CANDIDATES = ["a parcel", "an invoice", "the weather in the mountains"]
 _ENTAILMENT = ["contradiction", "neutral", "entailment"]
@@ -57,6 +55,8 @@ class Architecture:
 
     name: str
     config: Mapping[str, Any]
+    deviation: float = 0.04
+    """Standard deviation of the random weights, which decides how large scores are."""
 
 
 ARCHITECTURES: Mapping[str, Architecture] = {
@@ -75,7 +75,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "mdeberta-v3-base": Architecture("DebertaV2", {**_BASE, **_DEBERTA, "vocab_size": 251000}),
     "nomic-embed-text-v1.5": Architecture("NomicBert", {**_BASE, "vocab_size": 30528, "max_position_embeddings": 2048}),
-    "gte-multilingual-base": Architecture("Gte", {**_BASE, "vocab_size": 250048, "max_position_embeddings": 8192}),
+    "gte-multilingual-base": Architecture(
+        "Gte", {**_BASE, "vocab_size": 250048, "max_position_embeddings": 8192}, deviation=0.03
+    ),
 }
 """Architectures by the published model whose configuration they have."""
 
@@ -144,11 +146,15 @@ def _made(path: Path, architecture: Architecture, head: str) -> Path:
     if head == "Model":
         settings = {"max_seq_length": 512, "do_lower_case": False}
         kind = f"{architecture.name}Model"
-        return make_sentence_transformer(path, kind, settings=settings, deviation=_DEVIATION, **architecture.config)
+        return make_sentence_transformer(
+            path, kind, settings=settings, deviation=architecture.deviation, **architecture.config
+        )
     end = "ForTokenClassification" if head == "tags" else "ForSequenceClassification"
     labels = {"number": ["score"], "classes": _ENTAILMENT, "tags": [f"tag {number}" for number in range(9)]}[head]
     config = {**architecture.config, "id2label": dict(enumerate(labels))}
-    return make_classifier(path, architecture.name + end, labels=len(labels), deviation=_DEVIATION, **config)
+    return make_classifier(
+        path, architecture.name + end, labels=len(labels), deviation=architecture.deviation, **config
+    )
 
 
 def _results(place: Path, samples: Samples, output: Path, head: str) -> Mapping[str, Found]:
