@@ -102,7 +102,6 @@ def test_classes_are_those_of_the_windows(intents, aggregation):
     assert [each.label for each in found.labels] == [label for label, _ in best]
     assert [each.probability for each in found.labels] == pytest.approx([value for _, value in best], abs=1e-5)
     assert found.windows == 3
-    assert found.out_of_scope == (best[0][1] < intents.config.classes.out_of_scope.threshold)
     everything = intents.classify([text], 1000, windows=aggregation, overlap=10)[0].labels
     assert len(everything) == sum(value > 0 for value in together.values())
 

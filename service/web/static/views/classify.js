@@ -37,7 +37,8 @@ function summary([{ results }]) {
 function Classes({ result, model, asked }) {
   const [all, setAll] = useState(false);
   const { labels, out_of_scope: outside } = result;
-  const threshold = model.out_of_scope?.threshold ?? model.threshold;
+  const rule = model.out_of_scope;
+  const threshold = rule ? (rule.score === "probability" ? rule.threshold : null) : model.threshold;
   const zeros = labels.length < asked ? model.classes - labels.length : 0;
   const shown = all ? labels : labels.slice(0, SHOWN);
   const rest = 1 - labels.reduce((sum, each) => sum + each.probability, 0);
@@ -73,6 +74,8 @@ function Threshold({ model, outside }) {
     return model.threshold === null ? null : html`<p class="hint">Classes from ${percent(model.threshold)} on are predicted, and always the best one: the line in the bars.</p>`;
   }
   return html`<p class=${outside ? "warning" : "hint"}>${outside && html`<span aria-hidden="true">⚠ </span>`}
-    A text is out of scope where its best class is below ${percent(rule.threshold)}, the line in the bars: this one is ${outside ? "out of" : "in"} scope.
+    A text is out of scope where ${rule.score === "probability"
+      ? `its best class is below ${percent(rule.threshold)}, the line in the bars`
+      : `the score of its best class before the softmax is below ${rule.threshold.toFixed(2)}`}: this one is ${outside ? "out of" : "in"} scope.
     ${" "}On the validation split this rule finds ${percent(rule.detected)} of the texts out of scope and rejects ${percent(rule.rejected)} of those in scope.</p>`;
 }
