@@ -148,7 +148,7 @@ class Task:
 
 
 class _SampledSoftmax(nn.Module):
-    """A softmax whose loss is over the true class and a sample of the others (Bengio and Senécal 2008).
+    """A softmax whose loss compares the true class with a sample of the others (Bengio and Senécal 2008).
 
     The sample is drawn by the frequencies of classes. The scores of sampled classes are corrected by the logarithms of
     the expected counts, so that the sum of their exponentials is an unbiased estimate of that of all other classes

@@ -102,7 +102,7 @@ def decode(text: str, elements: Sequence[Inline]) -> list[Node] | None:
 
 
 def as_message(text: str) -> str:
-    """Return a text of `encode` as a message of ICU MessageFormat, in which what is carried along is an argument."""
+    """Return a text of `encode` as a message of ICU MessageFormat, in which carried parts are arguments."""
     return html.unescape(_CARRIED.sub(r"{code-\1}", text))
 
 

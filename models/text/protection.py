@@ -66,7 +66,7 @@ _UNITS = "kg|mg|g|t|km/h|km|cm|mm|m|ml|cl|l|kWh|kW|W|V|A|GHz|MHz|Hz|KB|MB|GB|TB|
 _SHARES = "°|%|‰"
 """Signs that a model needs in order to translate the words around a number, such as an increase of 5 %."""
 _BRANCHES = functools.reduce(lambda within, _: rf"(?:[^{{}}\n]|\{{{within}\}})*+", range(4), r"[^{}\n]*+")
-"""What a plural or a selection of ICU MessageFormat has in its braces, whose branches have arguments."""
+"""The content of the braces of a plural or a selection of ICU MessageFormat, whose branches have arguments."""
 _PATTERNS: dict[Kind, str] = {
     "url": rf"(?:https?|ftps?|file|ssh|git)://{_ADDRESS}|(?<!\w)(?:mailto|tel):{_ADDRESS}|(?<![\w.])www\.{_ADDRESS}",
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}",

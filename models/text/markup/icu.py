@@ -31,7 +31,7 @@ _UNIT = {
     )
     for is_numeric, special in ((False, "{}"), (True, "{}#"))
 }
-"""What a text consists of: quoted characters, line ends, tags, apostrophes, others; in a plural, and outside of one."""
+"""The parts of a text: quoted characters, line ends, tags, apostrophes, others; in a plural, and outside of one."""
 _QUOTED = {
     is_numeric: re.compile(rf"(?<!')'*+[{special}][{special}']*+")
     for is_numeric, special in ((False, "{}"), (True, "{}#"))

@@ -1,4 +1,4 @@
-"""Tests of what is fitted on validation examples for the manifest: by which score inputs are out of scope."""
+"""Tests of the fields that validation examples decide in a manifest: by which score inputs are out of scope."""
 
 import numpy as np
 import pytest
