@@ -3,6 +3,7 @@
 import pytest
 
 from tests.docs.blocks import Block, blocks, different
+from training.run.progress import RunProgress
 
 
 def test_a_block_has_its_comment_and_its_answer() -> None:
@@ -40,6 +41,8 @@ def test_json_is_compared(shown: str, found: str, tolerance: float, problem: str
         ("...\nwrote my-models/a/1\n...", "said this\nwrote my-models/a/1\nand that", True),
         ("...\nwrote my-models/a/1", "wrote my-models/b/1", False),
         ("one", "one two", False),
+        ("one\ntwo", f"one\n{RunProgress(print, epochs=2, epoch_steps=5, epoch=1, step=0).text()}\ntwo", True),
+        ("one\ntwo", "one\n12,000 training texts read\ntwo", True),
     ],
 )
 def test_text_is_compared_but_for_its_numbers(shown: str, found: str, equal: bool) -> None:
