@@ -108,6 +108,8 @@ def main(
         f"{sentences} sources, {output_tokens} tokens of output, {threads} threads, medians of {rounds} rounds; "
         f"onnxruntime {onnxruntime.__version__}, ctranslate2 {ctranslate2.__version__}, {platform.machine()}"
     )
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
     for name in only:
         with tempfile.TemporaryDirectory(dir=directory) as temporary:
             _measure(name, Path(temporary), plan, texts, layers)

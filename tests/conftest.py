@@ -220,9 +220,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name the tests that ran a second time."""
+    """Name the tests that ran a second time, and why the first time failed."""
     for report in terminalreporter.stats.get("rerun", []):
-        terminalreporter.write_line(f"FLAKY {report.nodeid}")
+        crash = getattr(report.longrepr, "reprcrash", None)
+        terminalreporter.write_line(f"FLAKY {report.nodeid}: {crash.message if crash else report.longrepr}")
 
 
 def pytest_collection_finish() -> None:
