@@ -5,15 +5,20 @@ the flow with the least counter is served next, and charged for the work. A flow
 counter of those that wait already, so that time without requests earns no credit: the virtual token counters of Sheng
 et al., "Fairness in Serving Large Language Models" (OSDI 2024), which are start-time fair queuing (Goyal, Vin and
 Cheng, 1996) with work that is charged when it is served. So cancelled and expired requests are not charged.
+
+Taking turns alone does not keep a flow with many waiting entries from delaying the others: its turns come between
+theirs, and the others wait for the end of full batches. `RecentWork` says whether a flow has had its share; the queue
+serves a backlog that has had it after the entries of the other flows, in short batches.
 """
 
 import heapq
 import itertools
+import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["SINGLE_FLOW", "Backlog", "FairClock", "Flow", "Work", "share_of_backlogs"]
+__all__ = ["SINGLE_FLOW", "Backlog", "FairClock", "Flow", "RecentWork", "Work", "share_of_backlogs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,8 @@ class FairClock(Generic[WorkT]):
     Finding the first of `f` flows, or an entry's place among them, takes time O(log f) on average.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Iterator[int] | None = None) -> None:
+        """`numbers` are those of entries in the order of arrival, shared by clocks between which flows move."""
         self._waiting: dict[str, dict[WorkT, int]] = {}
         """The waiting entries of each flow, oldest first, with their numbers in the order of arrival."""
         self._served: dict[str, float] = {}
@@ -65,7 +71,7 @@ class FairClock(Generic[WorkT]):
         """The least counter of a flow that waited when the last batch was taken."""
         self._heap: list[tuple[float, int, str]] = []
         """Counter, number of the oldest entry, and name of each flow that waits; older ones are there until `_top`."""
-        self._numbers = itertools.count()
+        self._numbers = itertools.count() if numbers is None else numbers
         self.entries = 0
         """The number of entries that wait."""
 
@@ -96,6 +102,22 @@ class FairClock(Generic[WorkT]):
             if was_first:
                 self._place(name)
             return
+        self._forget(name)
+
+    def move(self, name: str, to: "FairClock[WorkT]") -> None:
+        """Move the entries of a flow, as far as there are any, and its counter to another clock."""
+        waiting = self._waiting.get(name)
+        if waiting is None:
+            return
+        to._waiting[name] = waiting
+        to._served[name] = max(self._served[name], to._floor)
+        to._place(name)
+        to.entries += len(waiting)
+        self.entries -= len(waiting)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        """Remove a flow that does not wait any more."""
         del self._waiting[name]
         if not self._waiting:
             self._served.clear()
@@ -166,6 +188,66 @@ class FairClock(Generic[WorkT]):
             if place[2] in self._waiting and place == self._place_of(place[2]):
                 return place
             heapq.heappop(self._heap)
+
+
+_MEMORY = 10.0
+"""Seconds in which a batch's part of the recent work falls to 1 / e, and for which a flow without requests counts."""
+_LARGE = 1e100
+
+
+@dataclass(slots=True)
+class _Recent:
+    """The recent requests of a flow."""
+
+    weight: float
+    arrived: float
+    work: float = 0.0
+    """In the growing unit of `RecentWork`."""
+
+
+class RecentWork:
+    """The work of the last seconds by flow, where several flows send requests; times in seconds, of any clock."""
+
+    def __init__(self) -> None:
+        self._flows: dict[str, _Recent] = {}
+        """In the order of their last requests."""
+        self._weights = self._work = 0.0
+        self._unit, self._time = 1.0, 0.0
+        """The unit of all sums grows with time, in place of each of them that would shrink."""
+
+    def arrived(self, flow: Flow, now: float) -> None:
+        """Note a request of a flow."""
+        recent = self._flows.pop(flow.name, None) or _Recent(0.0, now)
+        self._weights += flow.weight - recent.weight
+        recent.weight, recent.arrived = flow.weight, now
+        self._flows[flow.name] = recent
+        while (oldest := next(iter(self._flows))) != flow.name and self._flows[oldest].arrived < now - _MEMORY:
+            gone = self._flows.pop(oldest)
+            self._weights -= gone.weight
+            self._work -= gone.work
+
+    def served(self, batch: Iterable[Work], now: float) -> None:
+        """Note a batch that is about to be computed."""
+        self._unit *= math.exp(min(max(0.0, now - self._time) / _MEMORY, 100.0))
+        self._time = now
+        for entry in batch:
+            recent = self._flows.get(entry.flow.name)
+            if recent is not None:
+                recent.work += entry.work * self._unit
+                self._work += entry.work * self._unit
+        if self._unit > _LARGE:
+            for each in self._flows.values():
+                each.work /= self._unit
+            self._work, self._unit = self._work / self._unit, 1.0
+
+    def __len__(self) -> int:
+        """Return the number of flows that had requests."""
+        return len(self._flows)
+
+    def shares(self, name: str) -> float:
+        """Return the work of a flow, in shares that its weight gives it of the work of all flows."""
+        recent = self._flows.get(name)
+        return recent.work * self._weights / (self._work * recent.weight) if recent and self._work > 0 else 0.0
 
 
 @dataclass(slots=True)

@@ -6,10 +6,13 @@ the starvation limit. All waiting entries are split into the batches that cost l
 that holds the head of the line runs.
 
 Where entries of several flows wait, which are those of several API keys, entries of one urgency are ordered by
-weighted fair queuing in place of the time of arrival: see `service.engine.fairness`. A full queue drops the newest
-entries of the flow that fills most of it for entries of one that fills less.
+weighted fair queuing in place of the time of arrival: see `service.engine.fairness`. A flow with a long backlog that
+has had its share floods the queue: it goes after the others of its urgency, in short batches, so that these wait for
+the end of a short one at most. A full queue drops the newest entries of the flow that fills most of it for entries of
+one that fills less.
 """
 
+import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,7 +22,7 @@ from operator import attrgetter
 from typing import Generic, TypeVar
 
 from models.batching import split
-from service.engine.fairness import SINGLE_FLOW, Backlog, FairClock, Flow, share_of_backlogs
+from service.engine.fairness import SINGLE_FLOW, Backlog, FairClock, Flow, RecentWork, share_of_backlogs
 from service.engine.patience import Patience
 
 __all__ = ["DEFAULT_URGENCY", "BatchQueue", "Entry", "Limits", "QueueFull"]
@@ -97,8 +100,12 @@ class BatchQueue(Generic[T]):
         self._tokens, self._cost = 0, 0.0
         self._backlogs: dict[str, Backlog] = {}
         """The waiting entries of each flow."""
-        self._clocks: dict[int, FairClock[Entry[T]]] = {}
-        """The service of the flows of each urgency."""
+        self._numbers = itertools.count()
+        self._clocks: dict[tuple[int, bool], FairClock[Entry[T]]] = {}
+        """The service of the flows of each urgency, of which `_flooding` ones have a clock of their own."""
+        self._recent = RecentWork()
+        self._flooding: set[str] = set()
+        """The flows with long backlogs that have had their share."""
         self._earliest_deadline = math.inf
         """No later than the earliest deadline of the waiting entries."""
         self._patience = Patience()
@@ -149,8 +156,10 @@ class BatchQueue(Generic[T]):
         if entries:
             flow = entries[0].flow
             self._backlogs.setdefault(flow.name, Backlog(flow.weight)).add(len(entries), tokens, cost)
+            if flow is not SINGLE_FLOW:
+                self._recent.arrived(flow, entries[0].arrived)
         for entry in entries:
-            self._clock(entry.urgency).add(entry)
+            self._clock_of(entry).add(entry)
         self._earliest_deadline = min([self._earliest_deadline, *(entry.deadline for entry in entries)])
         return dropped
 
@@ -195,11 +204,30 @@ class BatchQueue(Generic[T]):
     def _fraction(self, backlog: Backlog) -> float:
         return backlog.fraction(self.limits.max_queue_items, self.limits.max_queue_tokens)
 
-    def _clock(self, urgency: int) -> FairClock[Entry[T]]:
-        clock = self._clocks.get(urgency)
+    def _clock_of(self, entry: Entry[T]) -> FairClock[Entry[T]]:
+        return self._clock(entry.urgency, entry.flow.name in self._flooding)
+
+    def _clock(self, urgency: int, flooding: bool) -> FairClock[Entry[T]]:
+        clock = self._clocks.get((urgency, flooding))
         if clock is None:
-            clock = self._clocks[urgency] = FairClock()
+            clock = self._clocks[urgency, flooding] = FairClock(self._numbers)
         return clock
+
+    def _judge(self, names: Iterable[str]) -> None:
+        """Find out which flows flood the queue."""
+        for name in names:
+            was, flooding = name in self._flooding, self._floods(name)
+            if flooding == was:
+                continue
+            for urgency in {urgency for urgency, _ in self._clocks}:
+                self._clock(urgency, was).move(name, self._clock(urgency, flooding))
+            self._flooding.symmetric_difference_update([name])
+
+    def _floods(self, name: str) -> bool:
+        """Return whether a flow has had its share, while more than a batch of it waits, or did and the rest waits."""
+        backlog = self._backlogs.get(name)
+        long = backlog is not None and (name in self._flooding or backlog.items > self.limits.max_batch_items)
+        return long and len(self._recent) > 1 and self._recent.shares(name) > _SERVED
 
     def completed(self, now: float, batch: Collection[Entry[T]]) -> None:
         """Record that a batch of `next_batch` has been computed, or has failed."""
@@ -218,7 +246,7 @@ class BatchQueue(Generic[T]):
                 del self._entries[entry]
                 self._tokens -= entry.length
                 self._cost -= entry.cost
-                self._clocks[entry.urgency].remove(entry)
+                self._clock_of(entry).remove(entry)
                 backlog = self._backlogs[entry.flow.name]
                 backlog.add(-1, -entry.length, -entry.cost)
                 if not backlog.items:
@@ -250,26 +278,38 @@ class BatchQueue(Generic[T]):
         """Remove and return the next batch, its head first; empty for an empty queue."""
         if not self._entries:
             return []
+        self._judge([*self._flooding, self.head(now).flow.name])
         head, limits = self.head(now), self.limits
-        key, urgency = head.batch_key, head.urgency
-        clock = self._clocks[urgency]
+        key, clock = head.batch_key, self._clock_of(head)
+        short = self._short(head) if 0 < len(self._flooding) < len(self._recent) else limits
         # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly. Of
         # several flows only those that would fill the next batch: a flow with a long backlog would fill it otherwise.
         considered = (_CONSIDERED if len(clock) < 2 else 1) * limits.max_batch_items
-        batch = _cheapest_with(head, clock.in_order(key, considered), limits)
+        bounds = short if head.flow.name in self._flooding else limits
+        batch = _cheapest_with(head, clock.in_order(key, considered), bounds)
         if len(batch) < limits.max_batch_items and clock.entries < len(self._entries):  # others backfill the batch
-            others = (entry for entry in self._entries if entry.batch_key == key and entry.urgency != urgency)
-            _fill(batch, _closest(islice(others, considered), head), limits)
-        self._take(batch)
+            others = (each for each in self._entries if each.batch_key == key and self._clock_of(each) is not clock)
+            _fill(batch, _closest(islice(others, considered), head), short)
+        self._take(batch, now)
         self._computing += 1
         return batch
 
-    def _take(self, batch: Sequence[Entry[T]]) -> None:
+    def _short(self, head: Entry[T]) -> Limits:
+        """Return the limits of batches of flows that flood the queue."""
+        most = min(self.limits.max_batch_tokens, max(head.length, _SHORT * self.limits.batch_cost))
+        return replace(self.limits, max_batch_tokens=math.floor(most))
+
+    def _take(self, batch: Sequence[Entry[T]], now: float) -> None:
         """Remove entries that are about to be computed, and charge them to their flows."""
         if len(self._backlogs) > 1:
-            for urgency, clock in self._clocks.items():
-                clock.charge(entry for entry in batch if entry.urgency == urgency)
+            for clock in self._clocks.values():
+                if clock.entries:
+                    clock.charge(entry for entry in batch if self._clock_of(entry) is clock)
         self.remove(batch)
+        flows = {entry.flow.name for entry in batch if entry.flow is not SINGLE_FLOW}
+        if flows:
+            self._recent.served(batch, now)
+            self._judge(flows)
 
     def next_joining(
         self, now: float, room: int, fits: Callable[[Sequence[Entry[T]]], bool] = lambda batch: True
@@ -281,6 +321,7 @@ class BatchQueue(Generic[T]):
         """
         if not self._entries or room < 1:
             return []
+        self._judge([*self._flooding, self.head(now).flow.name])
         head = self.head(now)
         if not fits([head]):
             if now - head.arrived >= self.limits.starvation_limit:
@@ -294,7 +335,7 @@ class BatchQueue(Generic[T]):
         batch = [head]
         limits = replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens)
         _fill(batch, _closest(candidates, head), limits, fits)
-        self._take(batch)
+        self._take(batch, now)
         return batch
 
     def _joining(self, head: Entry[T], most: int) -> Iterable[Entry[T]]:
@@ -311,7 +352,11 @@ class BatchQueue(Generic[T]):
 
         Where several flows wait, their turns hold also for entries that have waited too long.
         """
-        heads = [clock.first() for _, clock in sorted(self._clocks.items()) if clock.entries]
+        firsts: dict[int, Entry[T]] = {}
+        for (urgency, _), clock in sorted(self._clocks.items()):
+            if clock.entries and urgency not in firsts:
+                firsts[urgency] = clock.first()
+        heads = list(firsts.values())
         several = len(self._backlogs) > 1
         oldest = min(heads, key=attrgetter("arrived")) if several else next(iter(self._entries))
         return oldest if now - oldest.arrived >= self.limits.starvation_limit else heads[0]
@@ -322,6 +367,10 @@ _BACKFILLED = 64
 """Entries that are tried where the head of the line does not fit."""
 _CONSIDERED = 4
 """Full batches whose entries are candidates for the next batch."""
+_SERVED = 0.8
+"""Shares of the recent work from which on a flow has had its share."""
+_SHORT = 3
+"""Tokens of a short batch, in fixed costs of a batch: work on texts is three quarters of it."""
 
 
 def _cheapest_with(head: Entry[T], candidates: Sequence[Entry[T]], limits: Limits) -> list[Entry[T]]:

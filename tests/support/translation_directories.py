@@ -126,6 +126,8 @@ def _write_multilingual(family: Family, directory: Path, seed: int, settings: Ma
     )
     torch.manual_seed(seed)
     fields["decoder_start_token_id"] = 2
+    if family == "mbart50":
+        fields |= {"normalize_before": True, "normalize_embedding": True}  # published files have them for other readers
     model = getattr(transformers, kind[1])(getattr(transformers, kind[0])(**fields)).eval()
     _randomize(model)
     model.generation_config.forced_bos_token_id = german

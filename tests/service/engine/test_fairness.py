@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.tenants import DEVICES, simulate
 from service.engine.drain import DrainRate
 from service.engine.fairness import FairClock, Flow
 from service.engine.queue import BatchQueue, Entry, QueueFull
 from tests.service.engine.doubling import Query, limits, with_bench
 
 A, B, C = Flow("a"), Flow("b"), Flow("c", weight=2.0)
+_SINGLY = {"max_batch_items": 100, "max_batch_tokens": 1}
+"""Limits by which texts are computed one by one, and no backlog is long."""
 
 
 def entry(flow=A, length=1, arrived=0.0, urgency=3, cost=0.0):
@@ -46,11 +49,17 @@ def order(waiting, now=0.0):
     return names
 
 
+def order_of_one(waiting, now=0.0):
+    """Return the flows of the next batch."""
+    return "".join(sorted((each.flow.name for each in waiting.next_batch(now)), reverse=True))
+
+
 # ---- hand-computed cases ----
 
 
 def test_flows_of_equal_weights_take_turns():
-    assert order(queue(*(entry(A) for _ in range(4)), *(entry(B) for _ in range(3)))) == "abababa"
+    entries = [*(entry(A) for _ in range(4)), *(entry(B) for _ in range(3))]
+    assert order(queue(*entries, **_SINGLY)) == "abababa"
 
 
 def test_a_flow_of_twice_the_weight_is_served_twice_as_often():
@@ -69,7 +78,7 @@ def test_the_estimated_cost_counts_where_there_is_one():
 
 
 def test_time_without_requests_earns_no_credit():
-    waiting = queue(*(entry(A) for _ in range(6)), entry(B))
+    waiting = queue(*(entry(A) for _ in range(6)), entry(B), **_SINGLY)
     assert [waiting.next_batch(0.0)[0].flow.name for _ in range(4)] == ["a", "b", "a", "a"]
     for _ in range(2):
         waiting.push([entry(B)])
@@ -123,6 +132,43 @@ def test_entries_join_a_decoding_in_turns():
     assert {each.flow.name for each in waiting.next_joining(0.0, 1)} == {"a"}
     assert {each.flow.name for each in waiting.next_joining(0.0, 1)} == {"b"}
     assert {each.flow.name for each in waiting.next_joining(0.0, 1)} == {"c"}
+
+
+def test_a_backlog_that_has_had_its_share_goes_last_one_by_one():
+    """Where a batch costs little, a short one is a single text; batches are full again without other flows."""
+    waiting = queue(*(entry(A) for _ in range(9)), max_batch_items=2, batch_cost=0.1)
+    names = [order_of_one(waiting) for _ in range(2)]
+    waiting.push([entry(B), entry(B)])
+    names += [order_of_one(waiting) for _ in range(2)]
+    assert names == ["aa", "aa", "bb", "a"]
+    assert [order_of_one(waiting, now=11.0), order_of_one(waiting, now=11.0)] == ["a", "a"]
+    waiting.push([entry(A, arrived=11.0)])
+    assert order(waiting, now=11.0) == "aaa"
+
+
+def test_batches_are_filled_by_a_backlog_as_far_as_that_costs_little():
+    """A fixed cost of 2 tokens: 6 tokens are short."""
+    waiting = queue(*(entry(A) for _ in range(40)), max_batch_items=16, batch_cost=2)
+    assert order_of_one(waiting) == 16 * "a"
+    waiting.push([entry(B), entry(B)])
+    assert order_of_one(waiting) == "bbaaaa"
+    assert order_of_one(waiting) in ("aaaa", "aaaaa", "aaaaaa")  # 16 texts are considered, in batches of at most 6
+
+
+def test_batches_are_full_where_all_flows_have_backlogs():
+    waiting = queue(*(entry(flow) for flow in (A, B) for _ in range(20)), max_batch_items=4, batch_cost=0)
+    assert {len(order_of_one(waiting)) for _ in range(6)} == {4}
+
+
+def test_a_backlog_has_its_share_at_once_and_then_what_is_left():
+    """The others send a text a batch, by turns: it is served in the next one, or in the one after that."""
+    waiting = queue(*(entry(A) for _ in range(400)), max_batch_items=4, batch_cost=0.1)
+    served = Counter()
+    for step in range(100):
+        waiting.push([entry((B, C)[step % 2], arrived=float(step))])
+        served.update(order_of_one(waiting, now=float(step)))
+        assert step + 1 - served["b"] - served["c"] <= 1
+    assert served["a"] >= 0.7 * served.total() * A.weight / (A.weight + B.weight + C.weight)
 
 
 def test_a_full_queue_drops_the_newest_entries_of_the_longest_backlog():
@@ -215,6 +261,42 @@ def test_the_limits_of_the_queue_hold_and_what_is_dropped_is_of_longer_backlogs(
     while batch := waiting.next_batch(0.0):
         taken += batch
     assert sorted(map(id, taken)) == sorted(map(id, held))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from([A, B, C]), st.integers(1, 9), st.integers(2, 4), st.integers(0, 6)), max_size=40
+    ),
+    items=st.integers(1, 4),
+    cost=st.integers(0, 3),
+)
+def test_each_entry_is_served_once_whichever_flows_have_backlogs(steps, items, cost):
+    """Each step pushes entries of a flow and an urgency, removes some and takes a batch every other time."""
+    waiting = queue(max_batch_items=items, batch_cost=cost, starvation_limit=5.0)
+    held = []
+    for step, (flow, count, urgency, removed) in enumerate(steps):
+        now = float(step)
+        new = [entry(flow, 1 + place, now, urgency) for place in range(count)]
+        waiting.push(new)
+        held += new
+        waiting.remove(held[:removed])
+        held = held[removed:]
+        batch = waiting.next_joining(now, items) if step % 4 == 3 else waiting.next_batch(now) if step % 2 else []
+        assert len({each for each in batch if each in held}) == len(batch) <= items
+        held = [each for each in held if each not in batch]
+        assert (len(waiting), waiting.tokens) == (len(held), sum(each.length for each in held))
+    while batch := waiting.next_batch(99.0):
+        held = [each for each in held if each not in batch]
+    assert not held
+
+
+def test_a_flood_hardly_delays_the_others_and_gets_its_share():
+    """The simulated CPU of `benchmarks.tenants`: nine keys send 0.8 of their shares, the first ten times its share."""
+    device = DEVICES[0]
+    alone, flooded = (simulate(device, flood=flood, fair=True, seconds=10.0) for flood in (0.0, 10.0))
+    assert flooded.quantile(0.99) < 1.3 * alone.quantile(0.99)
+    assert flooded.refused == 0
+    assert flooded.answered_of_flood > 0.1 * (flooded.answered_of_flood + flooded.answered)
 
 
 # ---- the batcher ----
