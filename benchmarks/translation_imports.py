@@ -130,7 +130,7 @@ def _measure(name: str, root: Path, plan: _Plan, texts: int, layers: int | None)
     print("\n| model | precision | beam | batch | Softserve | CTranslate2 | ratio | of processor time | same |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     for precision in plan.precisions:
-        converted = _apart(converted_model, root / "original", root / f"converted-{precision}", precision)
+        converted = _apart(_converted, root / "original", root / f"converted-{precision}", precision)
         for cells in _speeds(root / "models" / precision / "1", converted, precision, plan):
             print(f"| {name} | {precision} | {cells} |", flush=True)
 
@@ -231,6 +231,32 @@ def softserve(bundle: Path, threads: int, output_tokens: int) -> Translate:
         return [list(each[0].tokens[len(forced) :]) for each in found]
 
     return run
+
+
+def _converted(directory: Path, target: Path, precision: str) -> Path:
+    """Return the directory of CTranslate2's own conversion.
+
+    CTranslate2 4.8.5 does not find the tokens of languages where the tokenizers of transformers 5 have them, and
+    refuses tokenizers of fewer tokens than the model has. Here its converter gets a token for each embedding, and for
+    mBART-50 the tokens of begin and start that `config.json` says, which its own reading leaves undefined.
+    """
+    from ctranslate2.converters import transformers
+
+    def tokens(loader: object, model: Any, tokenizer: Any) -> list[str]:
+        del loader
+        found: dict[str, None] = {}
+        for number in range(model.config.vocab_size):
+            token = tokenizer.convert_ids_to_tokens(number)
+            found[f"madeupword{number}" if token is None or token in found else token] = None
+        return list(found)
+
+    def configure(loader: object, config: Any, model: Any, tokenizer: Any) -> None:
+        transformers.BartLoader.set_config(loader, config, model, tokenizer)
+        config.bos_token = tokenizer.convert_ids_to_tokens(model.config.bos_token_id)
+
+    transformers.M2M100Loader.get_vocabulary = transformers.MBartLoader.get_vocabulary = tokens
+    transformers.MBartLoader.set_config = configure
+    return converted_model(directory, target, precision)
 
 
 def ctranslate2_side(model: Path, bundle: Path, precision: Precision, threads: int, output_tokens: int) -> Translate:
