@@ -54,7 +54,7 @@ class Corpus:
     max_tokens: int
 
 
-FROZEN = (Corpus("banking77", False, 4000, 2000, 64), Corpus("reuters90", True, 1500, 1000, 48))
+FROZEN = (Corpus("banking77", False, 4000, 2000, 64), Corpus("reuters90", True, 5769, 2000, 128))
 
 
 @dataclass(frozen=True, slots=True)

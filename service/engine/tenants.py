@@ -114,6 +114,11 @@ class Tenants:
                     found[name] = day, characters
         return found
 
+    def day_budget(self, tenant: str) -> Quota | None:
+        """Return the daily budget of characters of a tenant; None where it has none."""
+        use = self._uses.get(tenant)
+        return None if use is None else next((each for each in use.state() if each.name == DAY), None)
+
     def resume(self, day_use: Mapping[str, tuple[int, int]]) -> None:
         """Continue with the use of daily budgets that was noted before a restart, `day_use` of that time."""
         self._before = day_use

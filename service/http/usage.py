@@ -45,6 +45,11 @@ class Usage:
         await self._flush()
         return await self._database.call(count_characters, self._database, owner)
 
+    def day_budget(self, owner: str) -> tuple[int, int] | None:
+        """Return the characters of today and their limit, of an API key with a daily budget."""
+        budget = self._tenants.day_budget(owner)
+        return None if budget is None else (budget.limit - budget.left, budget.limit)
+
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Store counts meanwhile, and at the end."""

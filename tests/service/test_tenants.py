@@ -207,6 +207,23 @@ def test_each_protocol_has_its_own_form_of_a_refusal(serving):
     assert (status, set(content)) == (429, {"error"})
 
 
+def test_the_usage_of_deepl_has_the_budget_of_the_day(serving):
+    """The limit counts requests of all protocols, so its count does too; the other key has none."""
+    keys = entry("shop", SHOP, characters_per_day=20) + entry("desk", DESK)
+    client = serving(keys, "de-en", "next-word:4")
+    assert ask(client, SHOP, "thank you").status_code == 200
+    assert client.post("/v2/translate", json={"text": ["Guten Tag"], "target_lang": "EN-US"}, headers=deepl(SHOP))
+    usage = [client.get("/v2/usage", headers=deepl(key)).json() for key in (SHOP, DESK)]
+    assert usage == [
+        {"character_count": 18, "character_limit": 20},
+        {"character_count": 0, "character_limit": 10**12},
+    ]
+
+
+def deepl(key):
+    return {"Authorization": f"DeepL-Auth-Key {key}"}
+
+
 def test_keys_are_read_again_where_the_file_changes(serving, tmp_path, wait_until, monkeypatch, caplog):
     monkeypatch.setattr(KeyFiles.watch, "__defaults__", (0.01,))
     client = serving(entry("shop", SHOP, requests_per_minute=1))

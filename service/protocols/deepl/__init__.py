@@ -184,10 +184,12 @@ async def languages(request: Request) -> Response:
 async def usage(request: Request) -> Response:
     """Answer `GET /v2/usage`: the characters translated with the request's key, documents included.
 
-    Without a database they are those since the service started.
+    Without a database they are those since the service started. A key with a daily budget gets the characters of the
+    day and the budget, so that a client sees when it is used up.
     """
-    count = await _usage(request).count(tenant_of(request))
-    return await json_response(request, lambda: {"character_count": count, "character_limit": _UNLIMITED})
+    tenant = tenant_of(request)
+    count, limit = _usage(request).day_budget(tenant) or (await _usage(request).count(tenant), _UNLIMITED)
+    return await json_response(request, lambda: {"character_count": count, "character_limit": limit})
 
 
 class DocumentFields(GlossaryChoice):
