@@ -282,10 +282,10 @@ class BatchQueue(Generic[T]):
         head, limits = self.head(now), self.limits
         key, clock = head.batch_key, self._clock_of(head)
         short = self._short(head) if 0 < len(self._flooding) < len(self._recent) else limits
+        bounds = short if head.flow.name in self._flooding else limits
         # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly. Of
         # several flows only those that would fill the next batch: a flow with a long backlog would fill it otherwise.
-        considered = (_CONSIDERED if len(clock) < 2 else 1) * limits.max_batch_items
-        bounds = short if head.flow.name in self._flooding else limits
+        considered = (_CONSIDERED if len(clock) < 2 and bounds is limits else 1) * limits.max_batch_items
         batch = _cheapest_with(head, clock.in_order(key, considered), bounds)
         if len(batch) < limits.max_batch_items and clock.entries < len(self._entries):  # others backfill the batch
             others = (each for each in self._entries if each.batch_key == key and self._clock_of(each) is not clock)
