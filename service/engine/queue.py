@@ -289,7 +289,7 @@ class BatchQueue(Generic[T]):
         batch = _cheapest_with(head, clock.in_order(key, considered), bounds)
         if len(batch) < limits.max_batch_items and clock.entries < len(self._entries):  # others backfill the batch
             others = (each for each in self._entries if each.batch_key == key and self._clock_of(each) is not clock)
-            _fill(batch, _closest(islice(others, considered), head), short)
+            _fill(batch, self._closest(islice(others, considered), head), short)
         self._take(batch, now)
         self._computing += 1
         return batch
@@ -334,7 +334,7 @@ class BatchQueue(Generic[T]):
         candidates = self._joining(head, _CONSIDERED * room)
         batch = [head]
         limits = replace(self.limits, max_batch_items=room, batch_cost=self.limits.max_batch_tokens)
-        _fill(batch, _closest(candidates, head), limits, fits)
+        _fill(batch, self._closest(candidates, head), limits, fits)
         self._take(batch, now)
         return batch
 
@@ -346,6 +346,13 @@ class BatchQueue(Generic[T]):
             entry for _, clock in sorted(self._clocks.items()) for entry in clock.in_order(head.batch_key, most + 1)
         ]
         return [entry for entry in ordered if entry is not head][:most]
+
+    def _closest(self, entries: Iterable[Entry[T]], head: Entry[T]) -> list[Entry[T]]:
+        """Return the entries by urgency, those of flooding flows last, and then similarity of length."""
+        flooding = self._flooding
+        return sorted(
+            entries, key=lambda each: (each.urgency, each.flow.name in flooding, abs(each.length - head.length))
+        )
 
     def head(self, now: float) -> Entry[T]:
         """Return the head of the line: the first of the most urgent, or one that has waited too long.
@@ -388,11 +395,6 @@ def _cheapest_with(head: Entry[T], candidates: Sequence[Entry[T]], limits: Limit
     number = bisect_right(ends, entries.index(head))
     start = ends[number - 1] if number else 0
     return [head, *(entry for entry in entries[start : ends[number]] if entry is not head)]
-
-
-def _closest(entries: Iterable[Entry[T]], head: Entry[T]) -> list[Entry[T]]:
-    """Return the entries by urgency and then similarity of length."""
-    return sorted(entries, key=lambda entry: (entry.urgency, abs(entry.length - head.length)))
 
 
 def _fill(

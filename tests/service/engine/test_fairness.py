@@ -171,6 +171,13 @@ def test_a_backlog_has_its_share_at_once_and_then_what_is_left():
     assert served["a"] >= 0.7 * served.total() * A.weight / (A.weight + B.weight + C.weight)
 
 
+def test_a_backlog_joins_a_decoding_after_the_others_whatever_the_lengths():
+    waiting = queue(*(entry(A, 5) for _ in range(20)), max_batch_items=4)
+    waiting.next_joining(0.0, 4)
+    waiting.push([entry(B, 5), entry(B, 9)])
+    assert Counter(each.flow.name for each in waiting.next_joining(0.0, 3)) == {"b": 2, "a": 1}
+
+
 def test_a_full_queue_drops_the_newest_entries_of_the_longest_backlog():
     flooding = [entry(A) for _ in range(4)]
     waiting = queue(*flooding, max_queue_items=4)
