@@ -58,7 +58,7 @@ FAMILIES: dict[str, Sequence[Attack]] = {
 
 def main(
     model_dirs: tuple[Path, ...] = (BUNDLED,),
-    memory_mb: int = 512,
+    memory_mb: int = 768,
     only: str = "",
     families: tuple[str, ...] = tuple(FAMILIES),
     options: str = "",

@@ -1,4 +1,4 @@
-"""A server under a memory limit of 512 MB that all attacks of a module are made on."""
+"""A server under a memory limit that all attacks of a module are made on."""
 
 import json
 import shutil
@@ -10,7 +10,8 @@ from tests.support.hostile.attack import delays, measure, violations
 from tests.support.limited_server import LimitedServer
 from tests.support.probe import LoopProbe
 
-MEMORY_MB = 512
+MEMORY_MB = 768
+"""Three quarters of the container that the docs ask for; models take 420, the attacks up to 210."""
 ATTEMPTS = 3
 """Other work on the machine delays the server too, so the bounds of time must hold in one attempt of these."""
 MAX_PIXELS = 1 << 24
