@@ -31,7 +31,7 @@ class Inline:
 
     kind: Kind
     payload: Any
-    """What it stands for, which the format that made it understands."""
+    """The part of the document that the node stands for, in a form of the format that made it."""
     children: "list[Node]" = field(default_factory=list)
 
 

@@ -202,7 +202,7 @@ class _Recent:
     weight: float
     arrived: float
     work: float = 0.0
-    """In the growing unit of `RecentWork`."""
+    """Its unit grows with time: see `RecentWork`."""
 
 
 class RecentWork:
@@ -210,7 +210,7 @@ class RecentWork:
 
     def __init__(self) -> None:
         self._flows: dict[str, _Recent] = {}
-        """In the order of their last requests."""
+        """They are in the order of their last requests."""
         self._weights = self._work = 0.0
         self._unit, self._time = 1.0, 0.0
         """The unit of all sums grows with time, in place of each of them that would shrink."""
@@ -271,7 +271,7 @@ class Backlog:
 
 
 def share_of_backlogs(backlogs: Mapping[str, Backlog], flow: Flow, cost: float) -> float:
-    """Return the cost that is served before a flow has been served `cost` in addition to what waits of it.
+    """Return the cost that is served before a flow has been served `cost` in addition to its waiting entries.
 
     Where all flows are served at rates in proportion to their weights, another flow is served its backlog at most, and
     at most what its weight gives it in the same time (generalized processor sharing, Parekh and Gallager, 1993).

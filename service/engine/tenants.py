@@ -79,7 +79,7 @@ class _Use:
         return today
 
     def finish(self, amount: Amount, taken: float, *, used: bool) -> None:
-        """Note that a request has ended, and give back what it has not used of what it has taken at a time."""
+        """Note that a request has ended, and uncount an amount that it has taken at a time and not used."""
         if self.quotas is None:
             return
         with self.counters.locked():

@@ -43,7 +43,7 @@ __all__ = ["PROTOCOL"]
 _SECONDS = 8.0
 """Deadline: the client reads for 10 seconds, and then sends the request again, up to five times."""
 _STATUSES = {401: 403, 409: 456, 422: 400, 504: 413}
-"""Statuses that the client knows by others: 456 for what is beyond a quota.
+"""Statuses that the client knows by others: 456 for a request beyond a quota.
 
 It would repeat what took too long: 413 says that it was too much.
 """
