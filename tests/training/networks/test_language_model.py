@@ -46,6 +46,25 @@ def test_reading_a_word_trains_its_vector() -> None:
     assert gradient.abs().sum(-1).nonzero().flatten().tolist() == [3, 5]
 
 
+def test_a_dropped_word_is_dropped_wherever_it_is_read() -> None:
+    torch.manual_seed(0)
+    words, probability = 1000, 0.25
+    layer = GeneralizedSoftmax(words, D, "lin")
+    model = RecurrentLanguageModel(LSTM(D, 1), layer, tied=False, word_dropout=probability)
+    read: list[torch.Tensor] = []
+    model.network.register_forward_pre_hook(lambda module, arguments: read.append(arguments[0]))
+    tokens = torch.arange(words).repeat(2, 1)
+    model(tokens, model.initial_state(2))
+    model.eval()(tokens, model.initial_state(2))
+    trained, used = read
+    assert model.word_vectors is not None
+    torch.testing.assert_close(used, model.word_vectors.weight.expand(2, -1, -1))
+    kept = trained[0].abs().sum(-1) > 0
+    assert 0.7 < kept.float().mean() < 0.8
+    torch.testing.assert_close(trained[0][kept], used[0][kept] / (1 - probability))
+    torch.testing.assert_close(trained[1], trained[0])
+
+
 def test_shapes() -> None:
     outputs, (hidden, cell) = _model()(torch.zeros(3, 5, dtype=torch.long), _model().initial_state(3))
     assert outputs.shape == (3, 5, D)

@@ -77,6 +77,8 @@ class NetworkSettings(Settings):
     """On the word vectors, between layers and on the context vectors."""
     input_dropout: Fraction | None = None
     """On the word vectors, if it is not `dropout`."""
+    word_dropout: Fraction = 0.0
+    """On words: the vector of a dropped one is 0 wherever a batch reads it (Gal and Ghahramani 2016)."""
     weight_dropout: Fraction = 0.0
     """On the weights from state to state, which all steps of a batch share (DropConnect; Merity et al. 2018)."""
     locked_dropout: bool = False

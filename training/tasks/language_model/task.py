@@ -43,9 +43,9 @@ _MOST_GRAMS = 20_000_000
 
 def build_model(recipe: LanguageModelRecipe, vocab_size: int) -> RecurrentLanguageModel:
     """Return the network and output layer of a recipe, with fresh parameters."""
-    network = LSTM(**recipe.network.model_dump(exclude={"tied"}))
+    network = LSTM(**recipe.network.model_dump(exclude={"tied", "word_dropout"}))
     layer = recipe.output_layer.build(vocab_size, recipe.network.hidden_size)
-    return RecurrentLanguageModel(network, layer, tied=recipe.network.tied)
+    return RecurrentLanguageModel(network, layer, tied=recipe.network.tied, word_dropout=recipe.network.word_dropout)
 
 
 @register("language-model")
