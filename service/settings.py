@@ -302,9 +302,3 @@ class Settings(BaseSettings):
             if find_spec("grpc") is None:
                 raise ValueError("grpc_port needs pip install 'softserve[grpc]'")
         return self
-
-    @model_validator(mode="after")
-    def _admin_reaches_every_process(self) -> Self:
-        if self.admin_keys is not None and self.workers > 1:
-            raise ValueError("an admin call reaches one process only: use watch_seconds instead where workers > 1")
-        return self

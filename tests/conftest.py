@@ -19,6 +19,7 @@ _SLOW = (
     "training/run/test_interruption.py",
     "training/cli/test_new.py",
     "service/test_multiprocess.py",
+    "service/test_multiprocess_administration.py",
     "service/test_hanging_models.py",
     "training/search/test_tune.py",
     "training/search/tables/test_side_by_side.py",

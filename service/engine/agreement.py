@@ -3,9 +3,10 @@
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Self
 
 from models.operations.comparison import Comparison
 
@@ -44,6 +45,11 @@ class Proportion:
         self.count += holds
         self.total += 1
 
+    def include(self, other: "Proportion") -> None:
+        """Add the inputs of another one."""
+        self.count += other.count
+        self.total += other.total
+
     def summary(self) -> dict[str, object]:
         """Return the proportion with its interval."""
         low, high = wilson_interval(self.count, self.total)
@@ -65,6 +71,15 @@ class Mean:
         before = value - self.value
         self.value += before / self.total
         self._squares += before * (value - self.value)
+
+    def include(self, other: "Mean") -> None:
+        """Add the inputs of another one (Chan, Golub and LeVeque 1979)."""
+        if not other.total:
+            return
+        total, between = self.total + other.total, other.value - self.value
+        self._squares += other._squares + between * between * self.total * other.total / total
+        self.value += between * other.total / total
+        self.total = total
 
     def summary(self) -> dict[str, object]:
         """Return the mean with its interval, which needs two inputs."""
@@ -140,6 +155,21 @@ class Agreement:
     def timed(self, side: int, seconds: float) -> None:
         """Add the inference time of a request, of the primary (0) or the candidate (1)."""
         self.seconds[side].append(seconds)
+
+    @classmethod
+    def together(cls, parts: Iterable["Agreement"]) -> Self:
+        """Return the statistics of several processes: of each, the last scores and times."""
+        found, scores, seconds = cls(), deque[tuple[float, float]](), (deque[float](), deque[float]())
+        for part in parts:
+            found.compared += part.compared
+            found.agreement.include(part.agreement)
+            for name, mean in part.measures.items():
+                found.measures.setdefault(name, Mean()).include(mean)
+            scores.extend(part.scores)
+            for side, some in zip(seconds, part.seconds, strict=True):
+                side.extend(some)
+        found.scores, found.seconds = scores, seconds
+        return found
 
     def summary(self) -> Mapping[str, object]:
         """Return everything that is known, as JSON."""

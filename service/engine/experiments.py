@@ -11,7 +11,7 @@ import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -32,6 +32,7 @@ __all__ = [
     "Experiments",
     "Observed",
     "Plan",
+    "Record",
     "UnknownExperimentError",
 ]
 
@@ -114,9 +115,9 @@ class _Shadow:
         return sum(len(each) if isinstance(each, (str, bytes)) else _OTHER_SIZE for each in self.job.inputs)
 
 
-@dataclass(eq=False, slots=True)
-class Experiment:
-    """A running experiment."""
+@dataclass(kw_only=True, slots=True)
+class Record:
+    """What an experiment compares, and what it has found so far: in one process, or in all of a service together."""
 
     plan: Plan
     primary: Key
@@ -128,10 +129,58 @@ class Experiment:
     statistics: Agreement = field(default_factory=Agreement)
     disagreements: deque[Mapping[str, object]] = field(default_factory=deque)
     started: float = field(default_factory=time.time)
+
+    @classmethod
+    def together(cls, records: Sequence["Record"]) -> "Record":
+        """Return what several processes have found; of the texts with different answers, as many as one keeps."""
+        first = records[0]
+        kept: deque[Mapping[str, object]] = deque(maxlen=first.plan.keep_disagreements)
+        for record in records:
+            kept.extend(record.disagreements)
+        return Record(
+            plan=first.plan,
+            primary=first.primary,
+            candidate=first.candidate,
+            counts=sum((record.counts for record in records), Counter[str]()),
+            requests=sum((record.requests for record in records), Counter[Side]()),
+            statistics=Agreement.together(record.statistics for record in records),
+            disagreements=kept,
+            started=min(record.started for record in records),
+        )
+
+    def summary(self) -> dict[str, object]:
+        """Return the state of the experiment as JSON."""
+        plan = self.plan
+        return {
+            "name": plan.name,
+            "primary": names_of(self.primary)[1],
+            "candidate": names_of(self.candidate)[1],
+            "mode": plan.mode,
+            "share": plan.share,
+            "by": plan.by,
+            "seconds": time.time() - self.started,
+            "inputs": {name: self.counts[name] for name in ("agree", "disagree", "compared", "failed", "shed")},
+            "requests": {side: self.requests[side] for side in ("primary", "candidate")},
+            "disagreements": list(self.disagreements),
+            **self.statistics.summary(),
+        }
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class Experiment(Record):
+    """A running experiment."""
+
+    loaded: bool
+    """Whether the candidate was loaded for it."""
     _waiting: deque[_Shadow] = field(default_factory=deque)
     _items: int = 0
     _size: int = 0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def record(self) -> Record:
+        """What it has found so far, without the inputs that wait."""
+        return Record(**{each.name: getattr(self, each.name) for each in fields(Record)})
 
     def chosen(self, caller: Caller) -> bool:
         """Return whether a request is part of the share."""
@@ -159,23 +208,6 @@ class Experiment:
         self._items, self._size = self._items - len(shadow.job.inputs), self._size - shadow.size
         return shadow
 
-    def summary(self) -> dict[str, object]:
-        """Return the state of the experiment as JSON."""
-        plan = self.plan
-        return {
-            "name": plan.name,
-            "primary": names_of(self.primary)[1],
-            "candidate": names_of(self.candidate)[1],
-            "mode": plan.mode,
-            "share": plan.share,
-            "by": plan.by,
-            "seconds": time.time() - self.started,
-            "inputs": {name: self.counts[name] for name in ("agree", "disagree", "compared", "failed", "shed")},
-            "requests": {side: self.requests[side] for side in ("primary", "candidate")},
-            "disagreements": list(self.disagreements),
-            **self.statistics.summary(),
-        }
-
 
 class Experiments:
     """The experiments of a service; use from one event loop."""
@@ -185,8 +217,6 @@ class Experiments:
         self._running: dict[str, Experiment] = {}
         self._by_primary: dict[Key, Experiment] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._loaded: dict[str, bool] = {}
-        """Whether the candidate of each experiment was loaded for it."""
         self._thread: DaemonExecutor | None = None
 
     def __bool__(self) -> bool:
@@ -222,10 +252,17 @@ class Experiments:
             ):
                 raise ExperimentError(f"{plan.candidate} offers no operation of {plan.primary}")
             models.keep(primary.key, candidate.key)
-        experiment = Experiment(plan, primary.key, candidate.key)
+        return self._begin(plan, primary.key, candidate.key, loaded=loaded)
+
+    def resume(self, record: Record, *, loaded: bool) -> Experiment:
+        """Start an experiment of another process, whose models are served already; it has found nothing yet."""
+        return self._begin(record.plan, record.primary, record.candidate, loaded=loaded)
+
+    def _begin(self, plan: Plan, primary: Key, candidate: Key, *, loaded: bool) -> Experiment:
+        experiment = Experiment(plan=plan, primary=primary, candidate=candidate, loaded=loaded)
         experiment.disagreements = deque(maxlen=plan.keep_disagreements)
-        self._running[plan.name] = self._by_primary[primary.key] = experiment
-        self._loaded[plan.name] = loaded
+        self._running[plan.name] = self._by_primary[primary] = experiment
+        self._metrics.experiment_info.labels(plan.name).set(1)
         if plan.mode == "shadow":
             self._tasks[plan.name] = asyncio.create_task(self._compare(experiment))
         return experiment
@@ -241,8 +278,7 @@ class Experiments:
     async def drop(self, name: str) -> Experiment:
         """End an experiment: names are answered as before it, and a candidate that was loaded for it is unloaded."""
         experiment = await self._end(name)
-        loaded = self._loaded.pop(name)
-        if loaded and experiment.candidate in self._served_models.served:
+        if experiment.loaded and experiment.candidate in self._served_models.served:
             await self._served_models.remove(names_of(experiment.candidate)[1])
         self._served_models.release(experiment.primary, experiment.candidate)
         return experiment
@@ -257,10 +293,9 @@ class Experiments:
         experiment = self.get(name)
         models, candidate = self._served_models, names_of(experiment.candidate)[1]
         models.named(candidate)  # raises where it is unloaded
-        if self._loaded[name] and experiment.plan.mode == "shadow":
+        if experiment.loaded and experiment.plan.mode == "shadow":
             await models.add(candidate)  # once more, since nothing raises the priority of its threads
         await self._end(name)
-        self._loaded.pop(name)
         self._served_models.promote(experiment.primary, experiment.candidate)
         return experiment
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from models import Manifest
 from models.tasks.model import AnyModel
+from models.tasks.scope import OutOfScope
 from service.engine.batcher import Batcher
 from service.observability.metrics import ModelObserver
 
@@ -24,6 +25,8 @@ class ServedModel:
         self.observer = observer
         self.digest = digest
         """sha256 of the manifest, which holds the checksum of every other file."""
+        self.changed_scope: OutOfScope | None = None
+        """When an input is out of scope, where an administrator has changed it."""
         self._users = 0
         self._free = asyncio.Event()
         self._free.set()

@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from models import BundleError, UnknownModelError, UnsuitableModelError
@@ -17,7 +18,7 @@ from service.engine.trial import reason_of
 from service.observability.metrics import Metrics
 from service.settings import Settings
 
-__all__ = ["NotReady", "ServedModels", "log_failure"]
+__all__ = ["Administered", "NotReady", "ServedModels", "log_failure"]
 
 logger = logging.getLogger("softserve")
 
@@ -27,6 +28,20 @@ class NotReady(Exception):
 
     def __init__(self, detail: str = "models are being loaded") -> None:
         super().__init__(detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Administered:
+    """Which models a process serves in another way than by its settings, since an administrator asked for it."""
+
+    pinned: frozenset[Key]
+    """Models that were loaded, or are part of an experiment."""
+    dismissed: frozenset[Key]
+    """Models that were unloaded."""
+    routes: Mapping[str, Key]
+    """The model that answers a name where it is not the newest version of that name."""
+    apart: frozenset[Key]
+    """Models that only requests with their name find."""
 
 
 class ServedModels:
@@ -247,6 +262,25 @@ class ServedModels:
             self._report()
             self._note_late_models()
             return served
+
+    @property
+    def administered(self) -> Administered:
+        """What an administrator has changed."""
+        pinned = frozenset(self.pinned & self._served.keys())
+        return Administered(pinned, frozenset(self._dismissed), dict(self._routes), frozenset(self._apart))
+
+    async def take_over(self, changes: Administered, *, background: Collection[Key] = ()) -> None:
+        """Serve what another process serves, where an administrator changed it; raises the errors of `add`.
+
+        Those in the `background` are computed by threads of the lowest priority.
+        """
+        for key in sorted(changes.pinned - self._served.keys()):
+            await self.add(names_of(key)[1], background=key in background)
+        for key in sorted(changes.dismissed & self._served.keys()):
+            await self.remove(names_of(key)[1])
+        self.pinned, self._dismissed = set(changes.pinned), set(changes.dismissed)
+        self._routes, self._apart = dict(changes.routes), set(changes.apart)
+        self._found.clear()
 
     async def remove(self, name: str) -> list[Key]:
         """Stop serving a model, all its versions or `"name:version"`, and return their keys.

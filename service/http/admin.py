@@ -1,20 +1,20 @@
 """`/v1/admin/models/{name}`: load and unload models while others serve, and change their thresholds."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from models import BundleError, QueryError, UnsupportedDeviceError
 from models.tasks.scope import OutOfScope, ScopePoint
-from service.engine.served_model import ServedModel
-from service.engine.served_models import ServedModels
+from service.engine.administration import Administration, ChangeScope, Load, LoadedModel, Unload, scoped
+from service.engine.served_model import Key
 from service.http.auth import ADMIN_PREFIX
 from service.http.errors import PROBLEM_RESPONSES, problem_schema
 from service.http.models import Name
-from service.http.requests import Body, engine_of
+from service.http.requests import Body
 
-__all__ = ["load_model", "router"]
+__all__ = ["administration_of", "load_model", "router"]
 
 router = APIRouter(prefix=ADMIN_PREFIX.rstrip("/"), tags=["admin"])
 
@@ -77,10 +77,16 @@ class Scope(BaseModel):
     """The same of other thresholds, ascending."""
 
 
-async def load_model(served_models: ServedModels, name: str) -> ServedModel:
+def administration_of(request: Request) -> Administration:
+    """Return the administration of the application."""
+    administration: Administration = request.app.state.administration
+    return administration
+
+
+async def load_model(administration: Administration, name: str) -> LoadedModel:
     """Load a model from disk and serve it; raises `HTTPException` where it does not load, and `UnknownModelError`."""
     try:
-        return await served_models.add(name)
+        return (await administration.call(Load(name)))[0]
     except (BundleError, UnsupportedDeviceError, TimeoutError) as error:
         raise HTTPException(409, f"{name} does not load: {error}") from error
 
@@ -91,37 +97,26 @@ async def load(name: Name, request: Request) -> Loaded:
 
     A served one is loaded again. Where that fails, the model that was served before goes on serving.
     """
-    served = await load_model(request.app.state.served_models, name)
-    return Loaded(name=served.manifest.name, version=served.manifest.version, digest=served.digest)
+    loaded = await load_model(administration_of(request), name)
+    return Loaded(name=loaded.key[0], version=loaded.key[1], digest=loaded.digest)
 
 
 @router.post("/models/{name}/unload", responses=_REFUSALS)
 async def unload(name: Name, request: Request) -> Unloaded:
     """Stop serving all versions of a model, or `name:version`."""
-    served_models: ServedModels = request.app.state.served_models
-    removed = await served_models.remove(name)
+    removed, *_ = await administration_of(request).call(Unload(name))
     return Unloaded(unloaded=[f"{known}:{version}" for known, version in removed])
 
 
-def _scoped(request: Request, name: str) -> tuple[ServedModel, OutOfScope]:
-    """Return a served model and its rule; raises `QueryError` where it has none, and `UnknownModelError`."""
-    served_models: ServedModels = request.app.state.served_models
-    served = served_models.named(name)
-    rule: OutOfScope | None = getattr(served.model, "scope", None)
-    if rule is None:
-        raise QueryError(f"{name} does not tell inputs that are out of scope")
-    return served, rule
-
-
-def _scope(served: ServedModel, rule: OutOfScope) -> Scope:
-    manifest = served.manifest
-    return Scope(name=manifest.name, version=manifest.version, **dict(rule))
+def _scope(key: Key, rule: OutOfScope) -> Scope:
+    return Scope(name=key[0], version=key[1], **dict(rule))
 
 
 @router.get("/models/{name}/thresholds", responses={**_REFUSALS, 422: PROBLEM_RESPONSES[422]})
 async def thresholds(name: Name, request: Request) -> Scope:
     """Return when an input is out of scope, and what other thresholds would refuse."""
-    return _scope(*_scoped(request, name))
+    served, rule = scoped(request.app.state.served_models, name)
+    return _scope(served.key, rule)
 
 
 @router.post("/models/{name}/thresholds", responses={**_REFUSALS, 422: PROBLEM_RESPONSES[422]})
@@ -130,16 +125,8 @@ async def change_thresholds(name: Name, body: Thresholds, request: Request) -> S
 
     `softserve-train calibrate --reject-rate` stores the rule in the bundle.
     """
-    served, rule = _scoped(request, name)
+    scoped(request.app.state.served_models, name)
     if sum(value is not None for value in body.model_dump().values()) != 1:
         raise QueryError("give one of reject_rate, pass_rate and threshold")
-    if body.reject_rate is not None:
-        rule = rule.with_reject_rate(body.reject_rate)
-    elif body.pass_rate is not None:
-        rule = rule.with_pass_rate(body.pass_rate)
-    elif body.threshold is not None:
-        rule = rule.with_threshold(body.threshold)
-    model: Any = served.model
-    model.scope = rule
-    engine_of(request).forget_results(served)
-    return _scope(served, rule)
+    changed, *_ = await administration_of(request).call(ChangeScope(name=name, **body.model_dump()))
+    return _scope(*changed)

@@ -1,15 +1,19 @@
 """`/v1/admin/experiments`: compare a candidate with the model that answers, and let the candidate take its place."""
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, HTTPException, Path, Request
 from pydantic import BaseModel, ConfigDict, Field
 
 from models import BundleError, UnknownModelError, UnsupportedDeviceError
-from service.engine.experiments import Experiment, ExperimentError, Experiments, Plan, UnknownExperimentError
+from service.engine.administration import DropExperiment, PromoteExperiment, ReadExperiments, StartExperiment
+from service.engine.experiments import ExperimentError, Plan, Record, UnknownExperimentError
+from service.http.admin import administration_of
 from service.http.auth import ADMIN_PREFIX
 from service.http.errors import PROBLEM_RESPONSES, problem_schema
-from service.http.requests import Body, ModelName, engine_of
+from service.http.requests import Body, ModelName
 
 __all__ = ["router"]
 
@@ -127,12 +131,9 @@ class ExperimentList(_Described):
     """One for each."""
 
 
-def _experiments(request: Request) -> Experiments:
-    return engine_of(request).experiments
-
-
-def _state(experiment: Experiment) -> ExperimentState:
-    return ExperimentState.model_validate(experiment.summary())
+def _state(records: Sequence[Record]) -> ExperimentState:
+    """Return the state of an experiment that several processes have records of."""
+    return ExperimentState.model_validate(Record.together(records).summary())
 
 
 @router.post("", responses={**_REFUSALS, 409: problem_schema("It cannot be started")})
@@ -143,7 +144,7 @@ async def start(body: ExperimentRequest, request: Request) -> ExperimentState:
     """
     plan = Plan(**body.model_dump())
     try:
-        return _state(await _experiments(request).start(plan))
+        return _state(await administration_of(request).call(StartExperiment(plan)))
     except UnknownModelError:
         raise
     except (ExperimentError, BundleError, UnsupportedDeviceError, TimeoutError) as error:
@@ -153,14 +154,16 @@ async def start(body: ExperimentRequest, request: Request) -> ExperimentState:
 @router.get("", responses={401: PROBLEM_RESPONSES[401]})
 async def list_experiments(request: Request) -> ExperimentList:
     """Return all running experiments."""
-    return ExperimentList(experiments=[_state(each) for each in _experiments(request)])
+    here, *others = await administration_of(request).call(ReadExperiments())
+    found = [[first, *(each for each in chain(*others) if each.plan.name == first.plan.name)] for first in here]
+    return ExperimentList(experiments=[_state(records) for records in found])
 
 
 @router.get("/{name}", responses=_REFUSALS)
 async def show(name: RunningName, request: Request) -> ExperimentState:
     """Return an experiment: how far the answers of both models agree, and how sure that is."""
     try:
-        return _state(_experiments(request).get(name))
+        return _state(list(chain(*await administration_of(request).call(ReadExperiments(name)))))
     except UnknownExperimentError as error:
         raise HTTPException(404, str(error)) from error
 
@@ -169,7 +172,7 @@ async def show(name: RunningName, request: Request) -> ExperimentState:
 async def drop(name: RunningName, request: Request) -> ExperimentState:
     """End an experiment; a candidate that was loaded for it is unloaded."""
     try:
-        return _state(await _experiments(request).drop(name))
+        return _state(await administration_of(request).call(DropExperiment(name)))
     except UnknownExperimentError as error:
         raise HTTPException(404, str(error)) from error
 
@@ -178,7 +181,7 @@ async def drop(name: RunningName, request: Request) -> ExperimentState:
 async def promote(name: RunningName, request: Request) -> ExperimentState:
     """End an experiment, and let the candidate answer the name of the primary from now on."""
     try:
-        return _state(await _experiments(request).promote(name))
+        return _state(await administration_of(request).call(PromoteExperiment(name)))
     except UnknownExperimentError as error:
         raise HTTPException(404, str(error)) from error
     except (BundleError, UnsupportedDeviceError, TimeoutError) as error:

@@ -153,6 +153,7 @@ class Metrics:
             "key_refused", "Requests that were refused for a limit of their API key", ("key", "limit")
         )
         by_experiment = ("experiment",)
+        self.experiment_info = gauge("experiment_info", "1 for each running experiment", by_experiment, "livemax")
         self.experiment_inputs = counter(
             "experiment_inputs",
             "Inputs of a shadow: answers that agree or disagree, compared where answers are numbers, failed, shed",
@@ -234,7 +235,7 @@ class Metrics:
 
     def forget_experiment(self, name: str) -> None:
         """Remove the series of an experiment that has ended."""
-        series = self.experiment_inputs, self.experiment_requests, self.experiment_duration
+        series = self.experiment_info, self.experiment_inputs, self.experiment_requests, self.experiment_duration
         self._remove(series, {"experiment": name})
 
     def _remove(self, metrics: Iterable[MetricWrapperBase], labels: Mapping[str, str]) -> None:
@@ -251,13 +252,14 @@ class Metrics:
         all_processes = CollectorRegistry()
         MultiProcessCollector(all_processes)  # type: ignore[no-untyped-call]
         all_processes.register(_Processes())
-        return generate_latest(_LoadedModels(all_processes))
+        return generate_latest(_Current(all_processes))
 
 
-class _LoadedModels(Collector):
-    """The families of another collector, without the series of models that no process has loaded.
+class _Current(Collector):
+    """The families of another collector, without series of models and experiments that no process has.
 
-    Files that processes share keep them; a model that is loaded again goes on counting from there.
+    Files that processes share keep them; a model that is loaded again goes on counting from there, and so does an
+    experiment of the same name.
     """
 
     def __init__(self, everything: CollectorRegistry) -> None:
@@ -265,13 +267,23 @@ class _LoadedModels(Collector):
 
     def collect(self) -> Iterator[Metric]:
         families = list(self._everything.collect())
-        infos = [sample for family in families if family.name == "softserve_model_info" for sample in family.samples]
-        versions = {(info.labels["model"], info.labels["version"]) for info in infos if info.value}
+        infos = [info.labels for info in _shown("softserve_model_info", families)]
+        versions = {(labels["model"], labels["version"]) for labels in infos}
         # A request that names no model has an empty label; series by endpoint have no version.
-        shown = {("", None), *((name, None) for name, _ in versions), *versions}
+        models = {("", None), *((name, None) for name, _ in versions), *versions}
+        experiments = {"", *(info.labels["experiment"] for info in _shown("softserve_experiment_info", families))}
         for family in families:
-            family.samples = [sample for sample in family.samples if _model_of(sample) in shown]
+            family.samples = [
+                sample
+                for sample in family.samples
+                if _model_of(sample) in models and sample.labels.get("experiment", "") in experiments
+            ]
             yield family
+
+
+def _shown(name: str, families: Iterable[Metric]) -> list[Sample]:
+    """Return the samples of a gauge that are not 0."""
+    return [sample for family in families if family.name == name for sample in family.samples if sample.value]
 
 
 def _model_of(sample: Sample) -> tuple[str, str | None]:

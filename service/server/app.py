@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import Depends, FastAPI
 from fastapi.middleware.cors import CORSMiddleware
 
+from service.engine.administration import OneProcess
 from service.engine.client import Engine
 from service.engine.resources import Resources
 from service.engine.served_models import ServedModels
@@ -70,6 +71,7 @@ def create_app(
     app.state.settings, app.state.metrics, app.state.served_models = settings, metrics, served_models
     app.state.resources = resources
     app.state.engine = Engine(settings, metrics, served_models, resources, counters)
+    app.state.administration = OneProcess(app.state.engine)
     app.state.key_files = keys = KeyFiles(settings.api_keys, settings.admin_keys)
     keys.apply(app.state.engine.tenants)
     app.state.database = database_of(settings)
@@ -137,6 +139,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         running.add_done_callback(_log_failure)
         try:
             async with contextlib.AsyncExitStack() as servers:
+                await servers.enter_async_context(app.state.administration.run())
                 await servers.enter_async_context(app.state.usage.run())
                 if app.state.jobs is not None:
                     await servers.enter_async_context(app.state.jobs.run())

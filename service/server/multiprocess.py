@@ -31,12 +31,14 @@ from prometheus_client.multiprocess import mark_process_dead
 from uvicorn.config import STARTUP_FAILURE
 
 from models.backend.cpus import usable_cpus
+from service.engine.administration import Administration
 from service.engine.running_time import RunningTime
 from service.engine.served_models import ServedModels
 from service.engine.shared_counters import SharedCounters
 from service.observability.metrics import PROCESSES
 from service.server.app import create_app
 from service.server.forced_exit import ForcedExit
+from service.server.peers import Peers
 from service.server.process import Server, prepare
 from service.server.unavailable import Unavailable
 from service.settings import Settings
@@ -52,8 +54,11 @@ _HEARTBEAT_INTERVAL = 1.0
 """Longest time in seconds between two heartbeats of a process."""
 _LOADING_HEARTBEAT_TIMEOUT = 60.0
 """Least seconds without a heartbeat after which a loading process is replaced: one call may block for whole seconds."""
-_LOADING, _SERVING, _STUCK = b"l", b"s", b"x"
-"""Heartbeats; the last one is that of a process that serves, and in which a computation does not return."""
+_LOADING, _SERVING = b"l", b"s"
+"""Heartbeats."""
+STUCK, OUTDATED = b"x", b"o"
+"""Heartbeats of a process that serves, and must be replaced by another one."""
+_FAULTS = {STUCK: "a computation does not return", OUTDATED: "a call of an administrator has failed"}
 _NOTICED = 2.0
 """Seconds without a heartbeat after which a process may be paused."""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
@@ -91,7 +96,9 @@ class _Worker:
 
     def __init__(self, settings: Settings, sockets: Sequence[socket.socket], index: int, now: float) -> None:
         self.index = index
-        self.ready = self.draining = self.stuck = False
+        self.ready = self.draining = False
+        self.fault: str | None = None
+        """Why it must be replaced."""
         self._paused = False
         self._now = self._last_heartbeat = now
         self._drain_timeout = settings.drain_delay + settings.shutdown_timeout + _GRACE
@@ -111,8 +118,8 @@ class _Worker:
             return
         with contextlib.suppress(BlockingIOError):  # there is none
             if heartbeats := os.read(self._pipe.fileno(), 1 << 16):
-                self.ready = self.ready or _SERVING in heartbeats or _STUCK in heartbeats
-                self.stuck = _STUCK in heartbeats[-1:]
+                self.ready = self.ready or not heartbeats.endswith(_LOADING)
+                self.fault = _FAULTS.get(heartbeats[-1:])
                 self._last_heartbeat, self._paused = now, False
         if now - self._last_heartbeat > min(_NOTICED, self._timeout / 2) and _is_stopped(self.process.pid):
             self._last_heartbeat = now
@@ -159,7 +166,7 @@ class Supervisor:
     A process takes no connection before its models are loaded, so that the others answer meanwhile. Where one ends
     before any has got so far, all end, and `failed` is set; later ones are tried again and again, and while none serves
     the supervisor answers 503. SIGHUP replaces all, one after the other; so is one in which a computation does not
-    return.
+    return, or a call of an administrator has failed that others have made.
     """
 
     def __init__(self, settings: Settings, sockets: Sequence[socket.socket], directory: Path) -> None:
@@ -174,7 +181,7 @@ class Supervisor:
         self._time = RunningTime(_CHECK_INTERVAL)
         self._unavailable = Unavailable(sockets)
         self._noted: set[_Worker] = set()
-        """Stuck processes that are in the log."""
+        """Faulty processes that are in the log."""
         self._pause, self._next_try = _SHORTEST_PAUSE, 0.0
 
     def run(self) -> None:
@@ -207,23 +214,23 @@ class Supervisor:
         if signal.SIGHUP in self._signals:
             self._signals.remove(signal.SIGHUP)
             self._outdated = [worker for worker in self._workers if not worker.draining]
-        self._replace_stuck()
+        self._replace_faulty()
         self._fill_up()
         self._renew()
         serving = any(worker.ready and not worker.draining for worker in self._workers)
         self._unavailable.poll(accept=self._served and not serving)
 
-    def _replace_stuck(self) -> None:
-        """Let the processes in which a computation does not return be replaced by ones that are ready."""
+    def _replace_faulty(self) -> None:
+        """Let processes that have a fault be replaced by ones that are ready."""
         self._noted &= set(self._workers)
-        stuck = {worker for worker in self._workers if worker.stuck and not worker.draining}
-        for worker in stuck - self._noted:
-            logger.error("a computation does not return in process %d: it is replaced", worker.process.pid)
+        faulty = {worker for worker in self._workers if worker.fault and not worker.draining}
+        for worker in faulty - self._noted:
+            logger.error("%s in process %d: it is replaced", worker.fault, worker.process.pid)
             self._replaced += 1
             self._write_processes()
-        self._noted |= stuck
+        self._noted |= faulty
         if time.monotonic() >= self._next_try:
-            self._outdated += [worker for worker in stuck if worker not in self._outdated]
+            self._outdated += [worker for worker in faulty if worker not in self._outdated]
 
     def _reap(self, worker: _Worker) -> None:
         self._workers.remove(worker)
@@ -323,6 +330,8 @@ def _work(settings: Settings, sockets: list[socket.socket], pipe: Connection, in
     counters = None if settings.api_keys is None else _counters(settings, index)
     app = create_app(settings.model_copy(update={"threads": threads}), load_first=True, counters=counters)
     app.state.served_models.on_failure = partial(_exit_at_failure, app.state.served_models)
+    if settings.admin_keys is not None:
+        app.state.administration = Peers(app.state.engine, Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]), index)
     server = _WorkerServer(settings, app, pipe)
     server.forced_exit = ForcedExit()
     server.run(sockets)
@@ -341,6 +350,7 @@ class _WorkerServer(Server):
 
     def __init__(self, settings: Settings, app: FastAPI, pipe: Connection) -> None:
         super().__init__(settings, app)
+        self._administration: Administration = app.state.administration
         self._pipe = pipe
         self._interval = min(_HEARTBEAT_INTERVAL, settings.heartbeat_timeout / 4)
         os.set_blocking(pipe.fileno(), False)
@@ -355,16 +365,22 @@ class _WorkerServer(Server):
     async def _stop_when_stuck(self, timeout: float) -> None:
         """Do nothing: the supervisor lets another process get ready before it stops this one."""
 
+    @property
+    def _fault(self) -> bytes:
+        if self._served_models.stuck_models:
+            return STUCK
+        return OUTDATED if self._administration.outdated else b""
+
     async def _send_heartbeats(self) -> None:
-        while send_heartbeat(self._pipe.fileno(), self.started, stuck=bool(self._served_models.stuck_models)):
+        while send_heartbeat(self._pipe.fileno(), self.started, self._fault):
             await asyncio.sleep(self._interval if self.started else min(_CHECK_INTERVAL, self._interval))
         os.kill(os.getpid(), signal.SIGTERM)  # there is no supervisor any more, which would end this process
 
 
-def send_heartbeat(descriptor: int, serving: bool, *, stuck: bool = False) -> bool:
+def send_heartbeat(descriptor: int, serving: bool, fault: bytes = b"") -> bool:
     """Write a heartbeat to a pipe that does not block; return whether the other end is still open."""
     try:
-        os.write(descriptor, (_STUCK if stuck else _SERVING) if serving else _LOADING)
+        os.write(descriptor, (fault or _SERVING) if serving else _LOADING)
     except BlockingIOError:
         pass  # the pipe is full of heartbeats that the supervisor has yet to read
     except OSError:

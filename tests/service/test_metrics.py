@@ -43,6 +43,7 @@ METRICS = [
     "models_ready",
     "model_load_failures",
     "bundle_problems",
+    "experiment_info",
     "experiment_inputs",
     "experiment_requests",
     "experiment_inference_seconds",

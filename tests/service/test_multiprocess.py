@@ -15,7 +15,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from service.server.multiprocess import send_heartbeat
+from service.server.multiprocess import STUCK, send_heartbeat
 from tests.service.process import Process, workers
 
 
@@ -290,8 +290,8 @@ def test_a_heartbeat_says_whether_the_process_serves(pipe):
 
 def test_a_heartbeat_says_that_a_computation_does_not_return(pipe):
     reading, writing = pipe
-    assert send_heartbeat(writing, True, stuck=True)
-    assert send_heartbeat(writing, False, stuck=True)
+    assert send_heartbeat(writing, True, STUCK)
+    assert send_heartbeat(writing, False, STUCK)
     assert os.read(reading, 10) == b"xl"
 
 

@@ -13,7 +13,7 @@ class FakeWorker:
     """A process that does what the test says."""
 
     def __init__(self, supervisor, number):
-        self.index, self.ready, self.draining, self.over, self.stuck = number, False, False, False, False
+        self.index, self.ready, self.draining, self.over, self.fault = number, False, False, False, None
         self.process = SimpleNamespace(pid=1000 + number, exitcode=-9)
 
     def read_heartbeats(self, now):
@@ -108,7 +108,7 @@ def test_processes_are_renewed_one_by_one(supervisor):
 def test_a_stuck_process_is_drained_once_another_is_ready(supervisor):
     serve_all(supervisor)
     stuck, other = supervisor._workers
-    stuck.stuck = True
+    stuck.fault = "a computation does not return"
     supervisor._check()
     assert numbers(supervisor) == [0, 1, 2]
     assert not stuck.draining, "its other models are served until the new process is ready"
@@ -123,7 +123,7 @@ def test_a_stuck_process_is_drained_once_another_is_ready(supervisor):
 def test_a_stuck_process_whose_successor_does_not_load_is_replaced_later(supervisor):
     serve_all(supervisor)
     stuck = supervisor._workers[0]
-    stuck.stuck = True
+    stuck.fault = "a computation does not return"
     supervisor._check()
     supervisor._workers[-1].over = True
     for _ in range(5):
@@ -139,7 +139,7 @@ def test_a_stuck_process_whose_successor_does_not_load_is_replaced_later(supervi
 def test_without_room_for_a_successor_processes_that_ended_come_first(supervisor):
     serve_all(supervisor)
     stuck, other = supervisor._workers
-    supervisor.full, stuck.stuck, other.over = True, True, True
+    supervisor.full, stuck.fault, other.over = True, "a computation does not return", True
     for _ in range(10):
         supervisor._check()
     assert supervisor._pause == 2.0, "one attempt"
@@ -153,11 +153,11 @@ def test_without_room_for_a_successor_processes_that_ended_come_first(supervisor
 def test_a_process_that_is_no_longer_stuck_is_kept_where_its_successor_does_not_load(supervisor):
     serve_all(supervisor)
     before = list(supervisor._workers)
-    before[0].stuck = True
+    before[0].fault = "a computation does not return"
     supervisor._check()
     supervisor._workers[-1].over = True
     supervisor._check()
-    before[0].stuck = False
+    before[0].fault = None
     supervisor.now += 31
     for _ in range(3):
         supervisor._check()

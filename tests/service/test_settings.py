@@ -136,11 +136,6 @@ def test_torchscript_files_are_opened_only_where_that_is_allowed():
     assert Settings(backend="torchscript", allow_torchscript=True).backend == "torchscript"
 
 
-def test_admin_calls_need_one_process(tmp_path):
-    with pytest.raises(ValidationError, match="an admin call reaches one process only"):
-        Settings(workers=2, admin_keys=tmp_path)
-
-
 @pytest.mark.parametrize("workers", [0, -1, 257])
 def test_rubbish_workers_are_refused(workers):
     with pytest.raises(ValidationError):

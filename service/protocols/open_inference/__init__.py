@@ -9,6 +9,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
+from service.engine.administration import Unload
 from service.engine.resources import Resources
 from service.engine.served_models import ServedModels
 from service.http import admin
@@ -143,7 +144,7 @@ async def load(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/load`; needs an administrator's key."""
     check_administrator(request.app.state.settings, is_administrator=identity_of(request).administrator)
     await read_body(request)
-    await admin.load_model(request.app.state.served_models, request.path_params["model"])
+    await admin.load_model(request.app.state.administration, request.path_params["model"])
     return await json_response(request, dict)
 
 
@@ -151,7 +152,7 @@ async def unload(request: Request) -> Response:
     """Answer `POST /v2/repository/models/{model}/unload`; needs an administrator's key."""
     check_administrator(request.app.state.settings, is_administrator=identity_of(request).administrator)
     await read_body(request)
-    await request.app.state.served_models.remove(request.path_params["model"])
+    await request.app.state.administration.call(Unload(request.path_params["model"]))
     return await json_response(request, dict)
 
 

@@ -67,3 +67,26 @@ def test_comparisons_are_summed_up():
     assert found["measures"]["f1"]["value"] == 0.5
     assert found["pearson"]["total"] == 1
     assert found["inference_seconds"] == {"primary": {"p50": 0.1, "p99": 0.1}, "candidate": {"p50": 0.3, "p99": 0.3}}
+
+
+def test_the_statistics_of_several_processes_are_those_of_all_their_inputs():
+    """One comparison in three goes to the first process, the others to the second; a third one has compared nothing."""
+    numbers = [((number * 37) % 101) / 101 for number in range(60)]
+    comparisons = [
+        Comparison(number < 0.8, (number, number**2), {"f1": number} | ({"rare": number} if place == 7 else {}))
+        for place, number in enumerate(numbers)
+    ]
+    whole, first, second = Agreement(), Agreement(), Agreement()
+    for place, comparison in enumerate(comparisons):
+        for each in (whole, second if place % 3 else first):
+            each.add(comparison)
+            each.timed(place % 2, numbers[place])
+    found, expected = Agreement.together([first, second, Agreement()]).summary(), whole.summary()
+    assert found["agreement"] == expected["agreement"]
+    assert found["inference_seconds"] == expected["inference_seconds"]
+    for name in ("pearson", "spearman"):
+        assert found[name] == pytest.approx(expected[name])
+    assert found["measures"].keys() == expected["measures"].keys()
+    for name, mean in found["measures"].items():
+        assert mean == pytest.approx(expected["measures"][name])
+    assert first.compared == 20, "it is read, and goes on"

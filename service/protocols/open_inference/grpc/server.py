@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from starlette.datastructures import Headers
 
 from models import UnknownModelError
+from service.engine.administration import Unload
 from service.engine.caller import Account, Caller
 from service.engine.resources import GRPC_CALLS, Resources
 from service.engine.served_models import NotReady, ServedModels
@@ -377,13 +378,13 @@ async def _index(message: Message, asked: Asked) -> Message:
 
 async def _load(message: Message, asked: Asked) -> Message:
     check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
-    await admin.load_model(asked.app.state.served_models, message.model_name)
+    await admin.load_model(asked.app.state.administration, message.model_name)
     return messages.RepositoryModelLoadResponse()
 
 
 async def _unload(message: Message, asked: Asked) -> Message:
     check_administrator(asked.app.state.settings, is_administrator=asked.identity.administrator)
-    await asked.app.state.served_models.remove(message.model_name)
+    await asked.app.state.administration.call(Unload(message.model_name))
     return messages.RepositoryModelUnloadResponse()
 
 

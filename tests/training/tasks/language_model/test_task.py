@@ -326,8 +326,11 @@ def test_the_model_is_what_the_recipe_describes(tiny_recipe: Recipe) -> None:
     assert model.word_vectors is None
     assert model.word_dropout == 0.0
     changes = {
-        **{"input_dropout": 0.4, "word_dropout": 0.1, "weight_dropout": 0.3},
-        **{"locked_dropout": True, "tied": False},
+        "input_dropout": 0.4,
+        "word_dropout": 0.1,
+        "weight_dropout": 0.3,
+        "locked_dropout": True,
+        "tied": False,
     }
     changed = build_model(tiny_recipe.with_values({f"network.{name}": value for name, value in changes.items()}), 17)
     assert (changed.network.dropout.p, changed.network.input_dropout.p) == (0.1, 0.4)
