@@ -15,6 +15,7 @@ from ray.serve.config import AutoscalingContext
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from models import ModelStore
+from service.deploy.replica_administration import Answer, Question, ReplicaAdministration
 from service.deploy.replica_metrics import ReplicaMetrics
 from service.engine.memory import limit_heap
 from service.engine.served_models import ServedModels
@@ -114,8 +115,6 @@ def _checked(given: _Json) -> Settings:
     if unknown := sorted(given.keys() - Settings.model_fields.keys()):
         raise ValueError(f"there are no settings {', '.join(unknown)}; docs/reference/settings.md lists them")
     settings = Settings(**given)
-    if settings.admin_keys is not None:
-        raise ValueError("admin_keys: a call would reach one replica only; change the config file and deploy it again")
     if settings.workers > 1:
         raise ValueError("workers: a replica is one process; set replicas instead")
     if settings.grpc_port is not None:
@@ -130,6 +129,7 @@ class Replica:
         self._settings = settings
         self._served_models: ServedModels | None = None
         self._metrics: Metrics | None = None
+        self._administration: ReplicaAdministration | None = None
         self._counted = 0, 0
 
     def __serve_build_asgi_app__(self) -> ASGIApp:
@@ -138,6 +138,9 @@ class Replica:
         app = create_app(_checked(self._settings), load_first=True)
         self._served_models, self._metrics = app.state.served_models, app.state.metrics
         app.state.exposition = Exposition(ReplicaMetrics(self.collect_metrics, "collect_metrics").text)
+        if app.state.settings.admin_keys is not None:
+            self._administration = ReplicaAdministration(app.state.engine, "answer_administrator")
+            app.state.administration = self._administration
         return at_root(app)
 
     def check_health(self) -> None:
@@ -148,6 +151,12 @@ class Replica:
             raise RuntimeError(f"the engine of {', '.join(failed)} has failed")
         if stuck := self._served_models.stuck_models:
             raise RuntimeError(f"a computation of {', '.join(stuck)} does not return")
+        if self._administration is not None and self._administration.outdated:
+            raise RuntimeError("it has missed a change of an administrator")
+
+    async def answer_administrator(self, question: Question) -> Answer | None:
+        """Make the call of an administrator that another replica passes on."""
+        return None if self._administration is None else await self._administration.answer(question)
 
     def collect_metrics(self) -> tuple[str, list[Metric]]:
         """Return the name of this replica and its metrics; the replica that answers a scrape calls it on all."""

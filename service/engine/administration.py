@@ -1,12 +1,16 @@
 """Calls of administrators: each changes what this process serves, and is then passed on to the others of the service.
 
-A call is a value that another process can repeat. `Administration` makes it in all processes; `OneProcess` is that of a
-service with a single one. A process that starts later takes over what calls have changed (`Changes`).
+A call is a value that another process can repeat. `Administration` makes it in all processes: `OneProcess` is that of a
+service with a single one, `SeveralProcesses` the common part of others. A process that starts later takes over what
+calls have changed (`Changes`); where a process alone fails to make a call, it must be replaced by one that takes over
+its outcome.
 """
 
 import abc
+import asyncio
 import contextlib
 import dataclasses
+import logging
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -27,14 +31,18 @@ __all__ = [
     "Load",
     "LoadedModel",
     "OneProcess",
+    "OutdatedError",
     "PromoteExperiment",
     "ReadChanges",
     "ReadExperiments",
+    "SeveralProcesses",
     "StartExperiment",
     "Unload",
     "scoped",
     "take_over",
 ]
+
+logger = logging.getLogger("softserve")
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
@@ -55,6 +63,10 @@ class Call(abc.ABC, Generic[ResultT_co]):
         process's."""
         del result
         return self
+
+
+class OutdatedError(Exception):
+    """A call to a process that has missed a change."""
 
 
 class Administration(Protocol):
@@ -91,6 +103,62 @@ class OneProcess:
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         yield
+
+
+class SeveralProcesses(abc.ABC):
+    """The administration of a service of several processes, of which one at a time makes a change and passes it on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.outdated = False
+        self.revision = 0
+        """Number of changes that were made; that of processes which serve the same is equal."""
+        self._engine = engine
+        self._changing: set[asyncio.Task[Any]] = set()
+
+    async def call(self, call: Call[ResultT]) -> list[ResultT]:
+        if not call.changes:
+            results = [await call.make(self._engine)]
+            return results + await self._passed_on(call)
+        task = asyncio.create_task(self._change(call))  # a client that goes away must not stop it half way
+        self._changing.add(task)
+        task.add_done_callback(self._changing.discard)
+        return await asyncio.shield(task)
+
+    async def _change(self, call: Call[ResultT]) -> list[ResultT]:
+        async with self._turn():
+            result = await call.make(self._engine)
+            self.revision += 1
+            return [result, *await self._passed_on(call.resolved(result))]
+
+    async def make(self, call: Call[ResultT]) -> ResultT:
+        """Make a call of another process; raises what it does, and `OutdatedError` where this one has missed a change.
+
+        Where it changes anything, this process is outdated after an error.
+        """
+        if self.outdated:
+            raise OutdatedError("the process is being replaced")
+        try:
+            result = await call.make(self._engine)
+        except Exception:
+            if call.changes:
+                logger.exception("a call of an administrator has failed in this process alone: it is replaced")
+                self.outdated = True
+            raise
+        self.revision += call.changes
+        return result
+
+    async def finish(self) -> None:
+        """Wait until the changes that began here are passed on."""
+        if self._changing:
+            await asyncio.wait(self._changing)
+
+    @abc.abstractmethod
+    def _turn(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Return a context in which no other process makes a change."""
+
+    @abc.abstractmethod
+    async def _passed_on(self, call: Call[ResultT]) -> list[ResultT]:
+        """Let the other processes `make` a call; return the results of those in which it succeeds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """The processes of a service pass on the calls of administrators: each listens on a Unix socket for those of others.
 
 A call is made in the process that it reached, and then in the others, one after the other, so that one that loads a
-model leaves the rest to answer. One call is made at a time, which a lock on a file sees to. A process that starts takes
-over what earlier calls have changed from another one; where a process fails to make a call, it is replaced by one that
-takes over its outcome.
+model leaves the rest to answer. A lock on a file lets one change be made at a time. A process that starts takes over
+from another one what earlier calls have changed.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from service.engine.administration import Call, ReadChanges, take_over
+from service.engine.administration import Call, ReadChanges, SeveralProcesses, take_over
 from service.engine.client import Engine
 
 __all__ = ["Peers"]
@@ -38,34 +37,19 @@ _LENGTH = 8
 ResultT = TypeVar("ResultT")
 
 
-class Peers:
-    """The administration of a service of several processes, which share a directory that no other user can read."""
+class Peers(SeveralProcesses):
+    """The administration of processes that share a directory, which no other user can read."""
 
     def __init__(self, engine: Engine, directory: Path, index: int) -> None:
         """`index` is that of this process; none that runs has the same."""
-        self.outdated = False
-        self._engine, self._directory, self._own = engine, directory, _SOCKET.format(index)
+        super().__init__(engine)
+        self._directory, self._own = directory, _SOCKET.format(index)
         self._timeout = 2 * engine.settings.load_timeout + _READ_TIMEOUT
-        """Seconds in which a process makes a call: a promoted shadow is loaded, and so is what is tried before."""
+        """Seconds in which a process makes a change: a promoted shadow is loaded, and so is what is tried before."""
         self._patience = (engine.settings.workers + 1) * self._timeout
-        self._calls: set[asyncio.Task[Any]] = set()
 
-    async def call(self, call: Call[ResultT]) -> list[ResultT]:
-        if not call.changes:
-            results = [await call.make(self._engine)]
-            return results + await self._passed_on(call, _READ_TIMEOUT)
-        task = asyncio.create_task(self._change(call))  # a client that goes away must not stop it half way
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-        return await asyncio.shield(task)
-
-    async def _change(self, call: Call[ResultT]) -> list[ResultT]:
-        async with self._locked():
-            result = await call.make(self._engine)
-            return [result, *await self._passed_on(call.resolved(result), self._timeout)]
-
-    async def _passed_on(self, call: Call[ResultT], timeout: float) -> list[ResultT]:
-        answers = [await self._asked(name, call, timeout) for name in self._others()]
+    async def _passed_on(self, call: Call[ResultT]) -> list[ResultT]:
+        answers = [await self._asked(name, call) for name in self._others()]
         return [result for succeeded, result in answers if succeeded]
 
     def _others(self) -> list[str]:
@@ -73,7 +57,7 @@ class Peers:
 
     @contextlib.asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
-        async with self._locked():
+        async with self._turn():
             await self._take_over()
             server = await asyncio.start_unix_server(self._answer, sock=self._bound())
         try:
@@ -81,8 +65,7 @@ class Peers:
         finally:
             server.close()
             self._directory.joinpath(self._own).unlink(missing_ok=True)
-            if self._calls:
-                await asyncio.wait(self._calls)
+            await self.finish()
 
     def _bound(self) -> socket.socket:
         self._directory.joinpath(self._own).unlink(missing_ok=True)  # of a process that was killed
@@ -94,13 +77,13 @@ class Peers:
     async def _take_over(self) -> None:
         """Serve what another process does; raises the errors of loading, after which this one must not serve."""
         for name in self._others():
-            succeeded, changes = await self._asked(name, ReadChanges(), _READ_TIMEOUT)
+            succeeded, changes = await self._asked(name, ReadChanges())
             if succeeded:
                 await take_over(changes, self._engine)
                 break
 
     @contextlib.asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
+    async def _turn(self) -> AsyncIterator[None]:
         """Wait until no other process makes a call; raises `TimeoutError`. The system releases the lock of one that
         ends."""
         until = time.monotonic() + self._patience
@@ -116,10 +99,10 @@ class Peers:
                     break
             yield
 
-    async def _asked(self, name: str, call: Call[ResultT], timeout: float) -> tuple[bool, Any]:
+    async def _asked(self, name: str, call: Call[ResultT]) -> tuple[bool, Any]:
         """Return whether another process has made a call, and its result."""
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(self._timeout if call.changes else _READ_TIMEOUT):
                 with _near(self._directory) as near:
                     reader, writer = await asyncio.open_unix_connection(f"{near}/{name}")
                 try:
@@ -138,27 +121,19 @@ class Peers:
         return answer
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Make a call of another process. One that has missed a change makes no more calls."""
+        """Make a call of another process, and answer whether that succeeded, with the result or the error."""
         try:
             call: Call[Any] = await _read(reader)
-            if self.outdated:
-                _write(writer, (False, "the process is being replaced"))
-            else:
-                _write(writer, await self._made(call))
+            try:
+                answer = True, await self.make(call)
+            except Exception as error:
+                answer = False, str(error)
+            _write(writer, answer)
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
             pass  # the other process is gone, or has given up
         finally:
             writer.close()
-
-    async def _made(self, call: Call[Any]) -> tuple[bool, Any]:
-        try:
-            return True, await call.make(self._engine)
-        except Exception as error:
-            if call.changes:
-                logger.exception("a call of an administrator has failed in this process alone: it is replaced")
-                self.outdated = True
-            return False, str(error)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from tests.service.deploy.cluster import OWN, answers, deploy, run, start_ray, w
 
 LOAD = Path(__file__).with_name("load.py")
 REQUESTS, CONNECTIONS = 5000, 16
+ADMINISTRATOR = "admin-key-of-some-length"
 
 _LACKING = lacking()
 pytestmark = pytest.mark.skipif(_LACKING is not None, reason=str(_LACKING))
@@ -37,8 +38,11 @@ def models(tmp_path_factory):
 
 @pytest.fixture
 def config(models, tmp_path):
+    (tmp_path / "admins").write_text(ADMINISTRATOR)
+
     def write(replicas, version=1):
-        args = {"replicas": replicas, "settings": {"models": [f"intents:{version}"], "model_dirs": [str(models)]}}
+        settings = {"models": [f"intents:{version}"], "model_dirs": [str(models)]}
+        args = {"replicas": replicas, "settings": settings | {"admin_keys": str(tmp_path / "admins")}}
         content = {
             "proxy_location": "EveryNode",
             "http_options": {"host": "0.0.0.0", "port": 8000},
@@ -143,6 +147,26 @@ def test_no_answer_is_lost_while_a_model_is_updated(nodes, config):
         wait_until(lambda: versions(head) == {2})
         time.sleep(3)
     assert_nothing_lost(sent)
+
+
+def administrate(node, call):
+    url = f"http://{node.address}:8000/v1/admin/models/{call}"
+    run(node, "curl", "-sS", "--fail", "-X", "POST", "-H", f"X-API-Key: {ADMINISTRATOR}", url)
+
+
+def test_a_call_of_an_administrator_reaches_all_replicas_and_those_that_are_added_later(nodes, config):
+    head, other = nodes
+    deploy(head, config(1))
+    wait_until(lambda: answers(head) and answers(other))
+    administrate(head, "intents:2/load")
+    assert versions(other) == {1, 2}
+    deploy(head, config(2))
+    wait_until(lambda: len(classified(head)) == 2)
+    for _ in range(6):
+        assert versions(head) == versions(other) == {1, 2}
+    administrate(other, "intents:1/unload")
+    for _ in range(6):
+        assert versions(head) == versions(other) == {2}
 
 
 def test_no_answer_is_lost_where_a_node_is_killed(nodes, config):

@@ -22,7 +22,6 @@ def command(*arguments):
     [
         ({"modells": ["intents"]}, "there are no settings modells"),
         ({"workers": 2}, "set replicas instead"),
-        ({"admin_keys": "keys.txt"}, "a call would reach one replica only"),
         ({"models": ["nowhere"]}, "unknown model 'nowhere'"),
         ({"max_queue_items": 0}, "max_queue_items"),
     ],
