@@ -47,9 +47,11 @@ class Answer:
     result: Any
 
 
-@ray.remote(num_cpus=0)
 class _Turn:
     """An actor that exists, under its name, while a replica makes a change; it ends with the replica."""
+
+
+_TURN: Any = ray.remote(num_cpus=0)(_Turn)
 
 
 class ReplicaAdministration(SeveralProcesses):
@@ -131,7 +133,7 @@ class ReplicaAdministration(SeveralProcesses):
     async def _turn(self) -> AsyncIterator[None]:
         """Wait until no other replica makes a change; raises `TimeoutError`."""
         name = f"softserve-administration-{serve.get_replica_context().app_name}"
-        actor = await asyncio.to_thread(_patiently, lambda: _Turn.options(name=name).remote(), self._timeout)
+        actor = await asyncio.to_thread(_patiently, lambda: _TURN.options(name=name).remote(), self._timeout)
         try:
             yield
         finally:
