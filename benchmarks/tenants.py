@@ -2,10 +2,10 @@
 
     python -m benchmarks.tenants
 
-A discrete-event simulation of one device, with the queue of the service and a model of the cost of batches, so that it
-does not depend on what else the machine does. Ten keys have equal weights; nine send 80 % of their share of the
-capacity, as Poisson processes, and one sends nothing, its share, or ten times its share. "One queue" gives all requests
-to one flow, as without keys.
+A discrete-event simulation of one device, with the queue of the service and a model of the cost of batches or, for
+decodings, of steps, so that it does not depend on what else the machine does. Ten keys have equal weights; nine send
+80 % of their share of the capacity, as Poisson processes, and one sends nothing, its share, or ten times its share.
+"One queue" gives all requests to one flow, as without keys.
 """
 
 import heapq
@@ -13,14 +13,17 @@ import math
 import random
 import statistics
 import time
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import tyro
 
+from service.engine.continuous_batching import SLOWER
 from service.engine.fairness import Flow
 from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
 
-__all__ = ["Device", "Outcome", "main", "simulate"]
+__all__ = ["Decoder", "Device", "Outcome", "main", "simulate", "simulate_decoding"]
 
 _KEYS = 10
 _LOAD = 0.8
@@ -47,6 +50,28 @@ class Device:
         return self.max_items / self.seconds(self.max_items, round(length))
 
 
+@dataclass(frozen=True)
+class Decoder:
+    """The time of a decoding step, in seconds: `fixed + count * sequence`; a text takes a step a token."""
+
+    name: str
+    fixed: float
+    sequence: float
+    max_items: int = 32
+
+    def seconds(self, count: int) -> float:
+        """Return the time of a step."""
+        return self.fixed + count * self.sequence
+
+    def capacity(self, length: float) -> float:
+        """Return the texts/s of a full decoding of texts of one length."""
+        return self.max_items / (self.seconds(self.max_items) * length)
+
+
+DECODERS = (
+    Decoder("Decoding on a CPU: a step of 2 ms + 1 ms a sequence", 2e-3, 1e-3),
+    Decoder("Decoding on a GPU: a step of 8 ms + 0.02 ms a sequence", 8e-3, 2e-5),
+)
 DEVICES = (
     Device("CPU: 0.5 ms + 0.2 ms a text + 0.05 ms a token", 5e-4, 2e-4, 5e-5),
     Device("GPU: 5 ms + 0.01 ms a text + 0.001 ms a token", 5e-3, 1e-5, 1e-6),
@@ -63,12 +88,25 @@ class Outcome:
     refused_of_flood: int = 0
     answered_of_flood: int = 0
 
+    def refuse(self, keys: Sequence[str]) -> None:
+        """Count texts that are refused, by their keys."""
+        self.refused_of_flood += keys.count(_FLOODING)
+        self.refused += len(keys) - keys.count(_FLOODING)
+
+    def answer(self, entry: Entry[str], now: float) -> None:
+        """Count a text that is answered."""
+        if entry.payload == _FLOODING:
+            self.answered_of_flood += 1
+        else:
+            self.answered += 1
+            self.latencies.append(now - entry.arrived)
+
     def quantile(self, fraction: float) -> float:
         """Return a quantile of the latencies of the other keys."""
         return statistics.quantiles(self.latencies, n=1000)[round(1000 * fraction) - 1]
 
 
-def _arrivals(device: Device, flood: float, seconds: float, seed: int) -> list[tuple[float, str, int]]:
+def _arrivals(device: Device | Decoder, flood: float, seconds: float, seed: int) -> list[tuple[float, str, int]]:
     """Return times, keys and lengths of requests of one text; `flood` is the load of the first key in shares."""
     generator, share, found = random.Random(seed), device.capacity(_mean_length()) / _KEYS, []
     for key in range(_KEYS):
@@ -88,13 +126,12 @@ def _mean_length() -> float:
     return statistics.fmean(_length(generator) for _ in range(10_000))
 
 
-def simulate(device: Device, *, flood: float, fair: bool, seconds: float, seed: int = 0) -> Outcome:
-    """Return what happens in so many seconds of simulated time."""
-    queue: BatchQueue[str] = BatchQueue(
+def _queue(device: Device | Decoder, batch_cost: float) -> BatchQueue[str]:
+    return BatchQueue(
         Limits(
             max_batch_items=device.max_items,
             max_batch_tokens=4096,
-            batch_cost=device.fixed / device.token,
+            batch_cost=batch_cost,
             max_delay=0.0,
             starvation_limit=2.0,
             max_wait=math.inf,
@@ -102,25 +139,34 @@ def simulate(device: Device, *, flood: float, fair: bool, seconds: float, seed: 
             max_queue_tokens=131_072,
         )
     )
+
+
+def _push(queue: BatchQueue[str], now: float, key: str, length: int, cost: float, *, fair: bool) -> list[str]:
+    """Add a text to the queue; return the keys of those that are refused for it."""
+    entry = Entry(
+        batch_key="",
+        length=length,
+        cost=cost,
+        arrived=now,
+        deadline=math.inf,
+        flow=Flow(key if fair else ""),
+        payload=key,
+    )
+    try:
+        return [each.payload for each in queue.push([entry])]
+    except QueueFull:
+        return [key]
+
+
+def simulate(device: Device, *, flood: float, fair: bool, seconds: float, seed: int = 0) -> Outcome:
+    """Return what happens in so many seconds of simulated time."""
+    queue = _queue(device, device.fixed / device.token)
     outcome, free_at, completions = Outcome(), 0.0, []  # type: ignore[var-annotated]
     for now, key, length in _arrivals(device, flood, seconds, seed):
         free_at = _run(queue, device, free_at, now, outcome, completions)
-        entry = Entry(
-            batch_key="classify",
-            length=length,
-            cost=device.item + device.token * length,
-            arrived=now,
-            deadline=math.inf,
-            flow=Flow(key if fair else ""),
-            payload=key,
-        )
-        try:
-            dropped = [each.payload for each in queue.push([entry])]
-        except QueueFull:
-            dropped = [key]
-        outcome.refused_of_flood += dropped.count(_FLOODING)
-        outcome.refused += len(dropped) - dropped.count(_FLOODING)
-    _run(queue, device, free_at, math.inf, outcome, completions)
+        dropped = _push(queue, now, key, length, device.item + device.token * length, fair=fair)
+        outcome.refuse(dropped)
+    _run(queue, device, free_at, seconds, outcome, completions)
     return outcome
 
 
@@ -137,12 +183,36 @@ def _run(
         free_at = start + device.seconds(len(batch), max(each.length for each in batch))
         queue.completed(free_at, batch)
         for each in batch:
-            if each.payload == _FLOODING:
-                outcome.answered_of_flood += 1
-            else:
-                outcome.answered += 1
-                outcome.latencies.append(free_at - each.arrived)
+            outcome.answer(each, free_at)
     return free_at
+
+
+def simulate_decoding(device: Decoder, *, flood: float, fair: bool, seconds: float, seed: int = 0) -> Outcome:
+    """Return what happens where texts join a running decoding at each step, as in the service."""
+    queue, outcome, now = _queue(device, 0.0), Outcome(), 0.0
+    arrivals = deque(_arrivals(device, flood, seconds, seed))
+    running: dict[Entry[str], int] = {}
+    cheap = math.floor(SLOWER * device.fixed / device.sequence)
+    while now < seconds and (arrivals or len(queue) or running):
+        if not running and not len(queue):
+            now = max(now, arrivals[0][0])
+        while arrivals and arrivals[0][0] <= now:
+            arrived, key, length = arrivals.popleft()
+            outcome.refuse(_push(queue, arrived, key, length, float(length), fair=fair))
+
+        def fits(some: Sequence[Entry[str]]) -> bool:
+            counts = Counter(each.flow for each in (*some, *running))
+            return all(counts[each.flow] <= queue.most_running(each.flow, cheap) for each in some)
+
+        for entry in queue.next_joining(now, device.max_items - len(running), fits):
+            running[entry] = entry.length
+        now += device.seconds(len(running))
+        for entry in list(running):
+            running[entry] -= 1
+            if not running[entry]:
+                del running[entry]
+                outcome.answer(entry, now)
+    return outcome
 
 
 def main(seconds: float = 60.0) -> None:
@@ -151,7 +221,7 @@ def main(seconds: float = 60.0) -> None:
     Args:
         seconds: Simulated time of each row.
     """
-    for device in DEVICES:
+    for device in (*DEVICES, *DECODERS):
         print(f"\n{device.name}; capacity {device.capacity(_mean_length()):.0f} texts/s\n")
         print(
             "| the first key sends | queue | p50 of the others | p99 | p99 / alone | refused of the others | texts/s |"
@@ -159,7 +229,10 @@ def main(seconds: float = 60.0) -> None:
         print("| --- | --- | --- | --- | --- | --- | --- |")
         alone = 0.0
         for flood, fair in ((0.0, True), (1.0, True), (10.0, False), (10.0, True)):
-            found = simulate(device, flood=flood, fair=fair, seconds=seconds)
+            if isinstance(device, Decoder):
+                found = simulate_decoding(device, flood=flood, fair=fair, seconds=seconds)
+            else:
+                found = simulate(device, flood=flood, fair=fair, seconds=seconds)
             p50, p99 = found.quantile(0.5), found.quantile(0.99)
             alone = alone or p99
             sent = "nothing" if not flood else f"{flood:g} x its share"

@@ -20,7 +20,7 @@ from service.engine.fairness import SINGLE_FLOW, Flow
 from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
 from service.engine.waiting import Waiting, awaited
 
-__all__ = ["ContinuousBatcher", "Start"]
+__all__ = ["SLOWER", "ContinuousBatcher", "Start"]
 
 _STEPS = (128, 512)
 """Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
@@ -29,6 +29,9 @@ _FIXED_BEAM, _USUAL_BEAM = 3, 5
 _SHARED, _HALF = 8, 16
 """Before anything was decoded, a token is expected to take as long as a step that it shares with 7 others, half-way
 through a text of 32 tokens."""
+SLOWER = 0.1
+"""Fraction of the fixed cost of a step by which the sequences of a key that floods the queue may lengthen it in any
+case."""
 _ENCODED_TOKENS = 1024
 """Source tokens that are encoded together, unless one sequence has more: attention scores grow with their square."""
 
@@ -224,11 +227,22 @@ class ContinuousBatcher(Batcher):
         return min(share, self._most - len(worker.running))
 
     def _fits(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> bool:
+        if not all(self._may_run(worker, flow, entries) for flow in {entry.flow for entry in entries}):
+            return False
         missing = self._missing(worker, entries)
         if not self._cache.try_reserve(missing):
             return False
         self._cache.release(missing)
         return True
+
+    def _may_run(self, worker: _Worker, flow: Flow, entries: Sequence[Entry[Waiting]]) -> bool:
+        """Return whether the worker may run so many sequences of a flow: those that have joined take each step."""
+        fixed, sequence, _ = worker.cost.terms
+        most = self._queue.most_running(flow, math.floor(SLOWER * fixed / sequence) if sequence else 0)
+        if most >= self._most:
+            return True
+        joining = sum(entry.flow == flow for entry in entries)
+        return joining + sum(each.entry.flow == flow for each in worker.running) <= most
 
     def _missing(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> int:
         """Return the bytes that are still to be reserved for entries of one batch key to join."""

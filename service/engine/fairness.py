@@ -244,6 +244,11 @@ class RecentWork:
         """Return the number of flows that had requests."""
         return len(self._flows)
 
+    def fraction(self, name: str) -> float:
+        """Return the weight of a flow, as a fraction of the weights of all flows that had requests."""
+        recent = self._flows.get(name)
+        return recent.weight / self._weights if recent else 1.0
+
     def shares(self, name: str) -> float:
         """Return the work of a flow, in shares that its weight gives it of the work of all flows."""
         recent = self._flows.get(name)

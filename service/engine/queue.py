@@ -229,6 +229,16 @@ class BatchQueue(Generic[T]):
         long = backlog is not None and (name in self._flooding or backlog.items > self.limits.max_batch_items)
         return long and len(self._recent) > 1 and self._recent.shares(name) > _SERVED
 
+    def most_running(self, flow: Flow, cheap: int) -> int:
+        """Return how many entries of a flow may be computed at once where each is computed for long.
+
+        One that floods the queue may have its share of the places, or as many as are `cheap`: that hardly slow down the
+        others.
+        """
+        if flow.name not in self._flooding:
+            return self.limits.max_batch_items
+        return max(1, cheap, math.floor(self.limits.max_batch_items * self._recent.fraction(flow.name)))
+
     def completed(self, now: float, batch: Collection[Entry[T]]) -> None:
         """Record that a batch of `next_batch` has been computed, or has failed."""
         self._computing -= 1
