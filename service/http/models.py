@@ -184,7 +184,7 @@ def _created(served: ServedModel) -> int:
 
 
 def _model_info(served: ServedModel) -> ModelInfo:
-    manifest = served.manifest
+    manifest, scope = served.manifest, getattr(served.model, "scope", None)
     facts = manifest.model_dump(include={"name", "version", "task", "description", "licence", "quality"}) | {
         "state": "ready",
         "digest": served.digest,
@@ -192,4 +192,5 @@ def _model_info(served: ServedModel) -> ModelInfo:
         "reads": served.model.reads,
         "kernels": [] if manifest.softmax is None else list(manifest.softmax.names),
     }
-    return ModelInfo.model_validate({**manifest.config.summary(), **facts})
+    rule = {} if scope is None else {"out_of_scope": scope.model_dump()}  # an administrator may have changed it
+    return ModelInfo.model_validate({**manifest.config.summary(), **rule, **facts})

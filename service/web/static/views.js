@@ -30,7 +30,7 @@ export const VIEWS = {
   classify: {
     title: "Classify",
     operation: "classify",
-    defaults: { text: "book a table for two tomorrow", model: "" },
+    defaults: { text: "book a table for two tomorrow", coverage: "", model: "" },
     load: () => import("./views/classify.js"),
   },
   "zero-shot": {

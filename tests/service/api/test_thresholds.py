@@ -39,6 +39,8 @@ def test_a_rate_changes_the_answers_at_once(client):
     assert changed["rejected"] == pytest.approx(0.02, abs=0.002)
     assert changed["threshold"] < before["threshold"]
     assert client.get(PATH).json() == changed
+    (listed,) = client.get("/v1/models/intents").json()["models"]
+    assert listed["out_of_scope"] == {name: changed[name] for name in listed["out_of_scope"]}
     assert changed["score"] == "logit"
     lenient = client.post(PATH, json={"threshold": 0.0}).json()
     assert lenient["rejected"] == 0.0

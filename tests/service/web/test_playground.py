@@ -285,6 +285,39 @@ def test_classes_of_probability_zero_and_the_threshold_are_said(playground, serv
     expect(page.get_by_text("this one is out of scope")).to_be_visible()
 
 
+def test_a_prediction_set_is_asked_for_by_its_coverage(playground, server):
+    opened = playground("#classify?text=book+a+table&coverage=0.99")
+    opened.settle("Best class: restaurant_reservation")
+    page = opened.page
+    assert opened.posts[-1]["coverage"] == 0.99
+    (result,) = server.post("/v1/classify", {"text": "book a table", "coverage": 0.99})["results"]
+    rows = opened.rows(page.locator("figure table"))
+    assert rows == [[each["label"], "", percent(each["probability"])] for each in result["labels"]]
+    expect(page.get_by_text(f"by {result['calibration_examples']:,} calibration examples")).to_be_visible()
+    page.get_by_label("Classes").select_option("")
+    opened.settle()
+    assert "coverage" not in opened.posts[-1]
+    assert len(opened.rows(page.locator("figure table"))) > len(rows)
+
+
+def test_other_thresholds_and_what_they_refuse_are_shown(playground):
+    opened = playground("#classify?text=book+a+table")
+    opened.settle()
+    page = opened.page
+    page.get_by_text("What other thresholds refuse").click()
+    rows = opened.rows(page.get_by_role("region", name="Thresholds").locator("table"))
+    rule = next(
+        each for each in page.evaluate("fetch('v1/models').then(each => each.json())")["models"] if each["classes"]
+    )["out_of_scope"]
+    in_use = [percent(rule["rejected"]), percent(rule["detected"])]
+    assert [row[1:] for row in rows if "in use" in row[0]] == [in_use]
+    points = {(percent(each["rejected"]), percent(each["detected"])) for each in rule["trade_off"]}
+    assert len(rows) > 4
+    assert {tuple(row[1:]) for row in rows if "in use" not in row[0]} <= points
+    thresholds = [float(row[0].split()[-1]) for row in rows]
+    assert thresholds == sorted(thresholds)
+
+
 @pytest.mark.parametrize(
     ("view", "field", "value"),
     [
