@@ -23,6 +23,9 @@ LOCK := $(BIN)/uv pip compile --no-config --quiet --generate-hashes --no-annotat
 
 # Optional packages that the images have.
 IMAGE_EXTRAS := --extra documents --extra otel
+# Options that leave the packages of the images out of a lock, which then has those that another extra adds.
+ADDED_ONLY := --constraints docker/requirements-cpu.txt \
+	$$(sed -n 's/^\([^=]*\)==.*/--no-emit-package \1/p' docker/requirements-cpu.txt)
 
 # Wheels of everything locked for arm64 as well, with the C library of the base image.
 WHEELS_ARM64 := $(BIN)/uv pip install --no-config --quiet --dry-run --target /nonexistent --no-deps --require-hashes \
@@ -75,7 +78,8 @@ check: .venv/.test  ## Lint, formatting, types, imports, docs, Dockerfile, compo
 	$(BIN)/python -m docs.generators --check
 	$(BIN)/python docs/build_site.py
 	$(BIN)/hadolint docker/Dockerfile
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml docker/host.yaml docker/database.yaml
+	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.compose-spec compose.yaml docker/host.yaml docker/database.yaml \
+		docker/signatures.yaml
 	$(BIN)/python docker/grafana/dashboards.py --check
 	@command -v promtool >/dev/null || { echo "promtool is not installed: rules are not checked"; exit 0; }; \
 		promtool check config docker/prometheus/prometheus.yml && \
@@ -97,8 +101,9 @@ lock: .venv/.containers  ## Update the locked requirements of the images after a
 	$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --output-file docker/requirements-cpu.txt
 	$(LOCK) pyproject.toml docker/requirements-gpu.in $(IMAGE_EXTRAS) --excludes docker/not-installed-gpu.txt \
 		--output-file docker/requirements-gpu.txt
+	$(LOCK) pyproject.toml $(IMAGE_EXTRAS) --extra signing $(ADDED_ONLY) --output-file docker/requirements-signing.txt
 	$(LOCK) docker/requirements-build.in --output-file docker/requirements-build.txt
-	for image in cpu gpu build; do $(WHEELS_ARM64) --requirement docker/requirements-$$image.txt || exit 1; done
+	for lock in cpu gpu signing build; do $(WHEELS_ARM64) --requirement docker/requirements-$$lock.txt || exit 1; done
 
 sign: .venv/.test  ## Sign the bundled models for a release with SIGNING_KEY, and write their bills of materials.
 	$(BIN)/softserve-train sign models/bundled/*/* --private-key $(or $(SIGNING_KEY),$(error set SIGNING_KEY))

@@ -30,6 +30,7 @@ _SLOW = (
     "clients/test_open_inference.py",
     "training/tasks/translation/test_confidence.py",
     "containers/test_helm_rules.py",
+    "containers/test_signatures.py",
     "service/web/test_playground.py",
     "service/web/test_encoder_views.py",
     "service/web/test_translation_view.py",

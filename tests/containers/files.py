@@ -14,6 +14,7 @@ PROMETHEUS = DOCKER / "prometheus"
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+SIGNATURES: dict[str, Any] = yaml.safe_load((DOCKER / "signatures.yaml").read_text(encoding="utf-8"))
 DASHBOARD: dict[str, Any] = json.loads((DOCKER / "grafana/dashboards/softserve.json").read_text(encoding="utf-8"))
 
 

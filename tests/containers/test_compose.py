@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from service.settings import Settings
-from tests.containers.files import COMPOSE, DOCKER, DOCKERFILE, ROOT
+from tests.containers.files import COMPOSE, DOCKER, DOCKERFILE, ROOT, SIGNATURES
 
 SERVICES = COMPOSE["services"]
-FILES = ["compose.yaml", "docker/host.yaml", "docker/database.yaml"]
+FILES = ["compose.yaml", "docker/host.yaml", "docker/database.yaml", "docker/signatures.yaml"]
 DATABASE = yaml.safe_load((DOCKER / "database.yaml").read_text(encoding="utf-8"))
 HOST = yaml.safe_load((DOCKER / "host.yaml").read_text(encoding="utf-8"))["services"]
 
@@ -132,6 +132,32 @@ def test_a_database_is_in_a_volume_that_the_user_of_the_image_can_write(name, mo
     assert volume in DATABASE["volumes"]
     assert Path(default.removeprefix("sqlite:///")).parent == Path(directory)
     assert re.search(rf"install --directory --owner softserve [^&]* {directory}\n", DOCKERFILE)
+
+
+@pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
+def test_an_image_that_checks_signatures_is_another_one(name):
+    """It has a name of its own, and the packages of the lock that the build argument names."""
+    plain, signed = SERVICES[name], SIGNATURES["services"][name]
+    assert SIGNATURES["services"].keys() <= SERVICES.keys()
+    assert signed["image"] == f"{plain['image']}-signing"
+    assert signed["build"] == {"args": {"EXTRA": "signing"}}
+    stages = dict(re.findall(r"^FROM \S+ AS (\S+)\n(.+?)(?=^FROM |\Z)", DOCKERFILE, re.MULTILINE | re.DOTALL))
+    packages = stages[f"{plain['build']['target']}-packages"]
+    assert 'ARG EXTRA=""\n' in packages
+    assert 'ARG EXTRA=""\n' in stages["sbom"]
+    assert " docker/requirements-signing.txt docker/\n" in packages
+    assert "${EXTRA:+--requirement docker/requirements-$EXTRA.txt}" in packages
+    assert "${EXTRA:+docker/requirements-$EXTRA.txt}" in stages["sbom"]
+
+
+@pytest.mark.parametrize("name", ["softserve", "softserve-gpu"])
+def test_the_public_key_is_mounted_where_the_setting_looks(name):
+    service = SIGNATURES["services"][name]
+    (mount,) = service["volumes"]
+    assert service["environment"].keys() <= {f"SOFTSERVE_{field.upper()}" for field in Settings.model_fields}
+    assert service["environment"]["SOFTSERVE_REQUIRE_SIGNATURE"] == mount["target"]
+    assert (mount["type"], mount["read_only"], mount["bind"]) == ("bind", True, {"create_host_path": False})
+    assert mount["source"].startswith("${PUBLIC_KEY:?")
 
 
 def test_the_image_runs_as_any_user():

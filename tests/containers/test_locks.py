@@ -1,5 +1,6 @@
 """What the images install: pinned, with hashes, and what pyproject.toml asks for in the tested versions."""
 
+import importlib.metadata
 import re
 import tomllib
 
@@ -8,7 +9,7 @@ from packaging.requirements import Requirement
 
 from tests.containers.files import DOCKER, ROOT, normalized, requirements
 
-LOCKS = ["requirements-build.txt", "requirements-cpu.txt", "requirements-gpu.txt"]
+LOCKS = ["requirements-build.txt", "requirements-cpu.txt", "requirements-gpu.txt", "requirements-signing.txt"]
 EXTRAS = ["documents", "markup", "otel"]
 """What the images have, so that documents, stored glossaries and formats of texts need no other image."""
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -56,6 +57,17 @@ def test_what_the_project_needs_is_locked(lock):
             name = "onnxruntime-gpu"
         assert name in found, f"{name} is not locked: make lock"
         assert requirement.specifier.contains(found[name][0])
+
+
+@pytest.mark.parametrize("lock", ["requirements-cpu.txt", "requirements-gpu.txt"])
+def test_the_packages_that_check_signatures_are_complete_with_those_of_an_image(lock):
+    """The build argument EXTRA=signing installs both locks, neither with its dependencies."""
+    present, added = requirements(lock), requirements("requirements-signing.txt")
+    assert not added.keys() & present.keys()
+    asked = [each for name in added for each in importlib.metadata.requires(name) or ()]
+    for requirement in wanted([*PROJECT["project"]["optional-dependencies"]["signing"], *asked]):
+        version, _ = (present | added)[normalized(requirement.name)]
+        assert requirement.specifier.contains(version)
 
 
 def test_what_builds_the_wheel_is_locked():

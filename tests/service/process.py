@@ -18,12 +18,13 @@ class Process:
 
     root = ROOT
 
-    def __init__(self, log, *arguments, python=sys.executable, before=""):
-        """Start it; `before` is Python code that the process runs first."""
+    def __init__(self, log, *arguments, python=sys.executable, before="", settings=()):
+        """Start it; `before` is Python code that the process runs first, `settings` are environment variables."""
         self.log, self.python = log, python
         run = ["-c", f"{before}\nfrom service.cli import main\nmain()"] if before else ["-m", "service.cli"]
         command = [python, *run, "serve", "--port", "0", "--threads", "1", *map(str, arguments)]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SOFTSERVE_")}
+        environment |= dict(settings)
         with log.open("wb") as output:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
 
