@@ -15,7 +15,10 @@ import yaml
 ROOT = Path(__file__).parents[2]
 CHART = Path(__file__).parent / "softserve"
 START, END = "<!-- values: written by docker/helm/describe.py -->\n", "<!-- end of values -->\n"
-SET_BY_CHART = {"admin_keys", "api_keys", "drain_delay", "grpc_port", "host", "model_dirs", "port", "shutdown_timeout"}
+SET_BY_CHART = {
+    *("admin_keys", "api_keys", "drain_delay", "grpc_port", "host", "model_dirs", "port", "require_signature"),
+    "shutdown_timeout",
+}
 """Settings that belong to the chart's own values, or that it does not offer: an admin call reaches a single pod."""
 
 

@@ -12,7 +12,7 @@ from service.http import health, key_file
 from service.http.key_file import read_keys
 from service.server import multiprocess
 from service.settings import Settings
-from tests.containers.files import COMPOSE, DASHBOARD, DOCKER, ROOT, rules
+from tests.containers.files import COMPOSE, DASHBOARD, DOCKER, ROOT, SIGNATURES, rules
 from tests.containers.helm import (
     CHART,
     NAMESPACE,
@@ -33,6 +33,7 @@ pytestmark = needs("helm_python", "kubernetes_validate")
 DOCKERFILE = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
 EXAMPLES = ("values-cpu.yaml", "values-gpu.yaml")
 KEY = "0123456789abcdef"
+PEM = "-----BEGIN PUBLIC KEY-----\nMFkw\n-----END PUBLIC KEY-----\n"
 RUNBOOK = "http://127.0.0.1:3000/d/softserve-runbook"
 
 
@@ -139,6 +140,36 @@ def test_keys_and_models_are_mounted_where_the_settings_look(keys, models, monke
         assert read_keys(file) == keys["keys"]
 
 
+@pytest.mark.parametrize("signed", [{"publicKey": PEM}, {"existingConfigMap": "keys", "key": "root.pem"}])
+def test_the_public_key_of_signatures_is_mounted_where_the_setting_looks(signed, monkeypatch):
+    objects = rendered({"requireSignature": signed})
+    (mount,) = [each for each in container(objects)["volumeMounts"] if each["name"] == "public-key"]
+    (volume,) = [each["configMap"] for each in pod(objects)["volumes"] if each["name"] == "public-key"]
+    ((entry, path),) = [each.values() for each in volume["items"]]
+    assert mount["readOnly"] is True
+    assert str(settings(objects, monkeypatch).require_signature) == f"{mount['mountPath']}/{path}"
+    assert volume["name"] == signed.get("existingConfigMap", f"{RELEASE}-softserve-public-key")
+    assert entry == signed.get("key", "signing.pub")
+    if "publicKey" in signed:
+        assert objects["ConfigMap"]["metadata"]["name"] == volume["name"]
+        assert objects["ConfigMap"]["data"] == {entry: PEM}
+
+
+def test_pods_are_replaced_where_the_public_key_changes():
+    found = [
+        rendered({"requireSignature": {"publicKey": pem}})["Deployment"]["spec"]["template"]["metadata"]["annotations"]
+        for pem in (PEM, PEM.replace("MFkw", "MHYw"))
+    ]
+    assert found[0] != found[1]
+
+
+def test_signatures_are_required_as_with_compose():
+    values = {"requireSignature": {"publicKey": PEM}, "models": {"bundled": False, "existingClaim": "bundles"}}
+    of_compose = SIGNATURES["services"]["softserve"]["environment"]
+    found = {name: value for name, value in environment(rendered(values)).items() if name in of_compose}
+    assert found == {name: re.sub(r"\$\{\w+:-(.+)\}", r"\1", value) for name, value in of_compose.items()}
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
@@ -156,6 +187,11 @@ def test_keys_and_models_are_mounted_where_the_settings_look(keys, models, monke
         ({"apiKeys": {"keys": [KEY[1:]]}}, "/apiKeys/keys/0"),
         ({"apiKeys": {"keys": [f"#{KEY}"]}}, "/apiKeys/keys/0"),
         ({"apiKeys": {"keys": [KEY], "existingSecret": "a"}}, "/apiKeys"),
+        ({"requireSignature": {"publicKey": PEM, "existingConfigMap": "a"}}, "/requireSignature"),
+        ({"requireSignature": {"publicKey": "signing.pub"}}, "/requireSignature/publicKey"),
+        ({"requireSignature": {"publicKey": PEM + PEM.replace("PUBLIC", "PRIVATE")}}, "/requireSignature/publicKey"),
+        ({"requireSignature": {"publicKey": PEM}, "settings": {"map_weights": True}}, "/settings/map_weights"),
+        ({"settings": {"require_signature": "/a"}}, "require_signature"),
         ({"rollingUpdate": {"maxSurge": 0}}, "/rollingUpdate"),
         ({"shutdown": {"timeoutSeconds": 0}}, "/shutdown/timeoutSeconds"),
         ({"keda": {"targetRefusedRatio": 2}}, "/keda/targetRefusedRatio"),

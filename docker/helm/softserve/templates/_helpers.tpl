@@ -25,6 +25,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- .Values.apiKeys.existingSecret | default $own -}}
 {{- end }}
 
+{{- define "softserve.publicKey" -}}
+{{- $own := ternary (printf "%s-public-key" (include "softserve.fullname" .)) "" (not (empty .Values.requireSignature.publicKey)) -}}
+{{- .Values.requireSignature.existingConfigMap | default $own -}}
+{{- end }}
+
 {{- define "softserve.securityContext" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
