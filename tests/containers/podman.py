@@ -102,11 +102,11 @@ def _mirror() -> str:
     raise RuntimeError("no Debian mirror among the sources of apt")
 
 
-def build(target: str, tag: str, base: str) -> None:
-    """Builds a target of the Dockerfile."""
+def build(target: str, tag: str, base: str, *arguments: str) -> None:
+    """Builds a target of the Dockerfile, with build arguments such as `EXTRA=signing`."""
     certificates = ["--volume", f"{_CERTIFICATES}:{_CERTIFICATES}:ro"] if _CERTIFICATES.is_file() else []
     options = ["--format", "docker", "--pull-never", "--isolation", "chroot", "--network", "host", "--target", target]
-    options += ["--build-arg", f"PYTHON={base}"]
+    options += [f"--build-arg={argument}" for argument in (f"PYTHON={base}", *arguments)]
     run("buildah", "bud", *options, *certificates, "--tag", tag, "--file", "docker/Dockerfile", ".", timeout=900)
 
 
