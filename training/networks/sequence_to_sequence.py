@@ -10,6 +10,7 @@ from torch import Tensor
 
 from training.networks.softmax_model import SoftmaxModel
 from training.networks.transformer import Cache, Decoded, Memory
+from training.softmax import Source
 
 __all__ = ["SequenceToSequenceModel"]
 
@@ -27,8 +28,17 @@ class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
 
     def forward(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> Tensor:
         """source `[B, S]`, its lengths `[B]`, target so far `[B, T]` -> next context vectors `[B, T, d]`."""
-        hidden, _ = self.decode(target, self.encode(source, source_lengths), source_lengths)
-        return hidden
+        return self.read(source, source_lengths, target)[0]
+
+    def read(self, source: Tensor, source_lengths: Tensor, target: Tensor) -> tuple[Tensor, Source | None]:
+        """Return context vectors as calling the model does, and the source that the output layer reads."""
+        memory, context = self.encode_with_source(source, source_lengths)
+        hidden, _ = self.decode(target, memory, source_lengths)
+        return hidden, context
+
+    def encode_with_source(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Source | None]:
+        """Return `encode`, and the source as components of the output layer read it, None where none does."""
+        return self.encode(source, lengths), None
 
     @abc.abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -44,14 +54,14 @@ class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
     @torch.no_grad()
     def greedy(self, source: Tensor, lengths: Tensor, *, end_id: int, max_tokens: int) -> list[list[int]]:
         """Return the outputs of greedy search, without end tokens."""
-        memory = self.encode(source, lengths)
+        memory, context = self.encode_with_source(source, lengths)
         tokens = source.new_full((source.shape[0], 1), end_id)
         finished = torch.zeros_like(tokens[:, 0], dtype=torch.bool)
         results: list[Tensor] = []
         past: Cache | None = None
         for _ in range(max_tokens):
             hidden, past = self.decode(tokens, memory, lengths, past)
-            best = self.output_layer.log_prob(hidden[:, -1]).argmax(-1)
+            best = self.output_layer.log_prob(hidden[:, -1:], history=context)[:, 0].argmax(-1)
             results.append(best)
             finished |= best == end_id
             if finished.all():

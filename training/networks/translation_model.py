@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
 from training.networks.transformer import Cache, Decoded, Memory, Transformer, padding_mask
-from training.softmax import GeneralizedSoftmax
+from training.softmax import GeneralizedSoftmax, Source
 
 __all__ = ["TranslationModel"]
 
@@ -16,7 +16,8 @@ __all__ = ["TranslationModel"]
 class TranslationModel(SequenceToSequenceModel):
     """Word vectors of both languages are the rows of the output layer's projection matrix (Press and Wolf 2017).
 
-    Other word vectors of the source or the target, `[tokens, d]`, make it a model with vocabularies of its own.
+    Other word vectors of the source or the target, `[tokens, d]`, make it a model with vocabularies of its own. Their
+    output layer cannot copy: a token of the source must be the same token of the target.
     """
 
     def __init__(
@@ -27,7 +28,13 @@ class TranslationModel(SequenceToSequenceModel):
         source_vectors: nn.Parameter | None = None,
         target_vectors: nn.Parameter | None = None,
     ) -> None:
+        """Raise `ValueError` where the output layer copies, and source or target have vectors of their own."""
         super().__init__()
+        if output_layer.reads_source and (source_vectors is not None or target_vectors is not None):
+            raise ValueError(
+                "output_layer.kernels: copy needs a vocabulary that source and target share, without source_vectors "
+                "and target_vectors of their own"
+            )
         self.network = network
         self.output_layer = output_layer
         self.own_source_vectors, self.own_target_vectors = source_vectors, target_vectors
@@ -49,8 +56,14 @@ class TranslationModel(SequenceToSequenceModel):
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Return the keys and values for cross-attention: source `[B, S]`, its lengths `[B]`."""
+        return self.encode_with_source(source, lengths)[0]
+
+    def encode_with_source(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Source | None]:
+        """See `SequenceToSequenceModel`."""
         mask = padding_mask(lengths, source.shape[1])
-        return self.network.remember(self.network.encode(functional.embedding(source, self.source_vectors), mask))
+        states = self.network.encode(functional.embedding(source, self.source_vectors), mask)
+        context = Source(source, states, mask[:, 0, 0]) if self.output_layer.reads_source else None
+        return self.network.remember(states), context
 
     def decode(self, target: Tensor, memory: Memory, source_lengths: Tensor, past: Cache | None = None) -> Decoded:
         """See `SequenceToSequenceModel`."""
@@ -59,11 +72,13 @@ class TranslationModel(SequenceToSequenceModel):
 
     def with_attention(
         self, source: Tensor, source_lengths: Tensor, target: Tensor, *, layer: int, head: int
-    ) -> tuple[Tensor, Tensor]:
-        """Return context vectors as calling the model does, `[B, T, d]`, and the cross-attention of a head.
+    ) -> tuple[Tensor, Source | None, Tensor]:
+        """Return context vectors `[B, T, d]` and the source as `read` does, and the cross-attention of a head.
 
         The latter are logarithms of weights, in float32: `[B, T, S]`.
         """
-        memory, mask = self.encode(source, source_lengths), padding_mask(source_lengths, source.shape[1])
+        memory, context = self.encode_with_source(source, source_lengths)
+        mask = padding_mask(source_lengths, source.shape[1])
         vectors = functional.embedding(target, self.target_vectors)
-        return self.network.decode_with_attention(vectors, memory, mask, layer, head)
+        hidden, weights = self.network.decode_with_attention(vectors, memory, mask, layer, head)
+        return hidden, context, weights

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from training.settings import Fraction, Settings
 from training.softmax.alpha_entmax import check_alpha
-from training.softmax.components import build_component
+from training.softmax.components import Component, build_component
 from training.softmax.kernel import is_positive_integer
 from training.softmax.kernels import build_kernel
 from training.softmax.mixture import GeneralizedSoftmax, checked_margin, parse_components, parse_kernels
@@ -22,7 +22,7 @@ class OutputLayerSettings(Settings):
 
     kernels: str | list[str | dict[str, Any]] = "lin"
     """Such as `lin`, `3*lin, log`, `package.module:ClassName`, or a list of names and mappings with hyperparameters; in
-    language models also `cache`, `pointer` and `unigram` behind the kernels."""
+    language models also `cache`, `pointer` and `unigram` behind the kernels, in translation models `copy`."""
     untied: Literal["full"] | int | None = None
     """Projection matrices of a mixture: shared (null), one for each component (`full`), or corrections of this rank."""
     bias: bool = False
@@ -72,10 +72,9 @@ class OutputLayerSettings(Settings):
         check_alpha(value)
         return value
 
-    @property
-    def has_other_components(self) -> bool:
-        """Return whether a component is not a kernel."""
-        return bool(parse_components(self.kernels)[1])
+    def other_components(self) -> list[Component]:
+        """Return components that are not kernels, of the least sizes."""
+        return [build_component(num_classes=1, hidden_size=1, **spec) for spec in parse_components(self.kernels)[1]]
 
     @property
     def margin(self) -> str | None:
@@ -86,12 +85,6 @@ class OutputLayerSettings(Settings):
     def _angles(self) -> Self:
         kernels = [build_kernel(**{"hidden_size": 1, **spec}) for spec in parse_components(self.kernels)[0]]
         checked_margin(kernels, self.angular_margin, self.cosine_margin)
-        return self
-
-    @model_validator(mode="after")
-    def _no_smoothing(self) -> Self:
-        if self.label_smoothing and self.has_other_components:
-            raise ValueError("label_smoothing: it is possible with kernels alone, not with other components")
         return self
 
     @model_validator(mode="after")

@@ -181,7 +181,9 @@ class Recipe(Settings):
         data: DataSection
 
     other_components: ClassVar[bool] = False
-    """Whether the output layer may have components that are not kernels."""
+    """Whether the output layer may have components that read the words before a position, or no context."""
+    source_components: ClassVar[bool] = False
+    """Whether the output layer may have components that read the source of a text."""
     margins: ClassVar[bool] = False
     """Whether the loss may have margins, which are for classifiers."""
 
@@ -199,10 +201,14 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _has_components(self) -> Self:
-        if self.output_layer.has_other_components and not self.other_components:
-            raise ValueError(
-                f"output_layer.kernels: components that are not kernels are for language-model, not {self.task}"
-            )
+        for component in self.output_layer.other_components():
+            if component.reads_source and not self.source_components:
+                raise ValueError(f"output_layer.kernels: {component.name} is for translation, not {self.task}")
+            if not component.reads_source and not self.other_components:
+                raise ValueError(
+                    "output_layer.kernels: components that are not kernels are for language-model, not "
+                    f"{self.task}: {component.name}"
+                )
         return self
 
     @model_validator(mode="after")

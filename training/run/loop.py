@@ -129,7 +129,9 @@ class Trainer:
             if self.run.initial.is_file():
                 self.task.model.load_state_dict(checkpoint.load(self.run.initial, self.task.device)["model"])
             else:
-                self.task.initialize()
+                started = self.task.initialize()
+                if started is not None and self.group.is_first:
+                    report(started)
             return
         processes = self._load()
         ended = self._ended()

@@ -3,7 +3,7 @@
 Read `reference` first: the layer and its loss as the papers write them. The other modules compute the same from less:
 
 * `kernels`, `directional`, `kernel`: scores from inner products and terms of a class or position, never `[N, V, d]`;
-* `components`: distributions that are not kernels, such as a cache of the words before;
+* `components`: distributions that are not kernels, such as a cache of the words before or a copy of the source;
 * `mixture`: the layer as a module, `sparse`: the k best classes, `alpha_entmax`: classes above a threshold;
 * `loss`, `margin`, `passes`, `functional`: the loss from a chunk of positions at a time, never `[N, V]`;
 * `parallel`: the loss of classes that are shared between processes;
@@ -11,7 +11,7 @@ Read `reference` first: the layer and its loss as the papers write them. The oth
 """
 
 from .alpha_entmax import entmax, entmax_loss
-from .components import COMPONENTS, Component, History, Memory
+from .components import COMPONENTS, Component, History, Memory, Source
 from .elementwise import plain_formulas
 from .functional import kernel_cross_entropy
 from .kernel import Kernel
@@ -29,6 +29,7 @@ __all__ = [
     "History",
     "Kernel",
     "Memory",
+    "Source",
     "build_kernel",
     "entmax",
     "entmax_loss",

@@ -1,12 +1,12 @@
-"""Mixture components that are not kernels: distributions over classes that may depend on the words before a position.
+"""Mixture components that are not kernels: distributions over classes that may depend on the context of a position.
 
-Shapes: `B` texts, `T` positions of each, `N = B T` positions, `E` words of the history, `V` classes (words), `d` hidden
-size.
+Shapes: `B` texts, `T` positions of each, `N = B T` positions, `E` words of the history, `S` tokens of the source, `V`
+classes (words), `d` hidden size.
 
 A kernel's distribution follows from the hidden state and the class vectors alone. That of a `Component` may follow from
-anything in the context: the words just read and the hidden states they were read with (`History`). A component returns
-its distribution in a form of its own: `Attention` holds the weights of the history's words instead of `[N, V]`. All
-computations are in log space.
+anything in the context: the words just read and the hidden states they were read with (`History`), or the source that a
+text is written from (`Source`). A component returns its distribution in a form of its own: `Attention` holds the
+weights of the context's words instead of `[N, V]`. All computations are in log space.
 """
 
 import abc
@@ -27,10 +27,13 @@ __all__ = [
     "Attention",
     "Cache",
     "Component",
+    "Context",
+    "Copy",
     "Distribution",
     "History",
     "Memory",
     "Pointer",
+    "Source",
     "Unigram",
     "build_component",
     "component_class",
@@ -50,13 +53,16 @@ class History:
 
     def check(self, hidden: Tensor) -> None:
         """Raise `ValueError` unless the history is that of hidden states `[B, T, d]`."""
-        if hidden.dim() != 3:
-            raise ValueError(f"hidden must be [B, T, d] where there is a history, not {list(hidden.shape)}")
-        (batch, steps, size), count = hidden.shape, self.words.shape[-1]
-        wanted = {"words": (batch, count), "states": (batch, count + 1, size), "visible": (batch, steps, count)}
-        for name, shape in wanted.items():
-            if (found := tuple(getattr(self, name).shape)) != shape:
-                raise ValueError(f"history.{name} must be {list(shape)} for hidden {list(hidden.shape)}, not {found}")
+        batch, steps, size = _text_shape(hidden, "history")
+        count = self.words.shape[-1]
+        _check_shapes(
+            hidden,
+            {
+                "history.words": (self.words, (batch, count)),
+                "history.states": (self.states, (batch, count + 1, size)),
+                "history.visible": (self.visible, (batch, steps, count)),
+            },
+        )
 
     def at(self, positions: Tensor) -> Self:
         """Return the history of one position of each text: positions `[B]`."""
@@ -69,6 +75,49 @@ class History:
             return self.visible
         later = self.visible.flip(-1).cumsum(-1).flip(-1)  # visible words from this one on
         return self.visible & (later <= window)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The source that each text is written from, such as the sentence that is translated; all positions see it."""
+
+    words: Tensor
+    """`[B, S]`, classes of the output layer."""
+    states: Tensor
+    """`[B, S, d]`: the encoder's outputs."""
+    visible: Tensor
+    """`[B, S]`: whether a token is one of the source, not padding."""
+
+    def check(self, hidden: Tensor) -> None:
+        """Raise `ValueError` unless the source is that of hidden states `[B, T, d]`."""
+        batch, _, size = _text_shape(hidden, "source")
+        count = self.words.shape[-1]
+        _check_shapes(
+            hidden,
+            {
+                "source.words": (self.words, (batch, count)),
+                "source.states": (self.states, (batch, count, size)),
+                "source.visible": (self.visible, (batch, count)),
+            },
+        )
+
+
+Context = History | Source
+"""What components may read in addition to the hidden state of a position."""
+
+
+def _text_shape(hidden: Tensor, context: str) -> tuple[int, int, int]:
+    """Return B, T and d; raises `ValueError` for hidden states of another number of dimensions."""
+    if hidden.dim() != 3:
+        raise ValueError(f"hidden must be [B, T, d] where there is a {context}, not {list(hidden.shape)}")
+    batch, steps, size = hidden.shape
+    return batch, steps, size
+
+
+def _check_shapes(hidden: Tensor, tensors: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
+    for name, (tensor, shape) in tensors.items():
+        if (found := tuple(tensor.shape)) != shape:
+            raise ValueError(f"{name} must be {list(shape)} for hidden {list(hidden.shape)}, not {found}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +175,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Distributions over the words of a history: the probability of a class is the sum over the places of its word."""
+    """Distributions over the words of a context: the probability of a class is the sum over the places of its word."""
 
     log_weights: Tensor
     """`[N, E]`: of each place, minus infinity where it is not seen."""
@@ -136,7 +185,7 @@ class Attention:
     """`[N]`"""
 
     @classmethod
-    def of_scores(cls, scores: Tensor, history: History, seen: Tensor, log_mass: Tensor | None = None) -> Self:
+    def of_scores(cls, scores: Tensor, context: Context, seen: Tensor, log_mass: Tensor | None = None) -> Self:
         """Return the softmax of scores over the places seen: `[B, T, E]` each; log_mass `[B, T]` is 0 by default.
 
         A position that sees no word has the log mass minus infinity.
@@ -147,8 +196,20 @@ class Attention:
         log_weights = torch.log_softmax(masked.masked_fill(empty[:, None], 0.0), dim=-1)
         log_weights = log_weights.masked_fill(~seen.flatten(0, 1), -torch.inf)
         mass = log_weights.new_zeros(log_weights.shape[0]) if log_mass is None else log_mass.flatten()
-        words = history.words[:, None].expand(seen.shape).flatten(0, 1)
+        words = context.words[:, None].expand(seen.shape).flatten(0, 1)
         return cls(log_weights, words, mass.masked_fill(empty, -torch.inf))
+
+    @classmethod
+    def pointing(cls, scores: Tensor, context: Context, seen: Tensor, temperature: float) -> Self:
+        """Return the softmax of scores / temperature, with the mean of exp(score) over the places seen as mass.
+
+        scores and seen `[B, T, E]`.
+        """
+        count = seen.sum(-1)
+        # Of a position that sees no word, any finite values: it has no mass, whatever they are.
+        masked = scores.masked_fill(~(seen | (count == 0)[..., None]), -torch.inf)
+        log_mass = torch.logsumexp(masked, dim=-1) - count.clamp_min(1).log() if masked.shape[-1] else None
+        return cls.of_scores(scores / temperature, context, seen, log_mass)
 
     def log_prob(self, num_classes: int) -> Tensor:
         shape = (self.words.shape[0], num_classes)
@@ -206,6 +267,8 @@ class Component(nn.Module, abc.ABC):
     """Name in recipes; that of a class of your own is `package.module:ClassName`."""
     reads_history: ClassVar[bool] = True
     """Whether the component has a distribution only where it is given a history."""
+    reads_source: ClassVar[bool] = False
+    """Whether the component has a distribution only where it is given a source; `reads_history` is false then."""
     learns: ClassVar[bool] = True
     """Whether the component has parameters; without any, and with a constant weight, no training depends on it."""
     window: int | None = None
@@ -231,11 +294,17 @@ class Component(nn.Module, abc.ABC):
         """Return the arguments that the constructor was called with, without the sizes."""
 
     @abc.abstractmethod
-    def distribution(self, hidden: Tensor, history: History | None, temperature: float = 1.0) -> Distribution:
-        """Return the distributions at the positions of hidden states `[B, T, d]`, or `[..., d]` without a history.
+    def distribution(self, hidden: Tensor, context: Any, temperature: float = 1.0) -> Distribution:
+        """Return the distributions at the positions of hidden states `[B, T, d]`, or `[..., d]` without a context.
 
+        `context` is the `History` or `Source` that the component reads, anything or None where it reads neither.
         `temperature` divides the scores that the distribution is a softmax of.
         """
+
+    def can_read(self, context: Context | None) -> bool:
+        """Return whether the component has a distribution in a context."""
+        wanted = History if self.reads_history else Source if self.reads_source else object
+        return isinstance(context, wanted)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value}" for name, value in self.hyperparameters.items())
@@ -282,10 +351,9 @@ class Cache(Component):
     def hyperparameters(self) -> dict[str, Any]:
         return {"theta": self.theta, "window": self.window, "weight": self.weight}
 
-    def distribution(self, hidden: Tensor, history: History | None, temperature: float = 1.0) -> Attention:
-        assert history is not None
-        scores = at_least_float32(hidden @ history.states[:, :-1].transpose(1, 2))
-        return Attention.of_scores(scores * (self.theta / temperature), history, history.last(self.window))
+    def distribution(self, hidden: Tensor, context: History, temperature: float = 1.0) -> Attention:
+        scores = at_least_float32(hidden @ context.states[:, :-1].transpose(1, 2))
+        return Attention.of_scores(scores * (self.theta / temperature), context, context.last(self.window))
 
 
 class Pointer(Component):
@@ -323,16 +391,53 @@ class Pointer(Component):
     def hyperparameters(self) -> dict[str, Any]:
         return {"window": self.window, "weight": self.weight}
 
-    def distribution(self, hidden: Tensor, history: History | None, temperature: float = 1.0) -> Attention:
-        assert history is not None
+    def distribution(self, hidden: Tensor, context: History, temperature: float = 1.0) -> Attention:
         query = torch.tanh(saveable(hidden) @ saveable(self.query) + saveable(self.offset))
-        scores = at_least_float32(query @ history.states[:, 1:].transpose(1, 2))
-        seen = history.last(self.window)
-        count = seen.sum(-1)
-        # Of a position that sees no word, any finite values: it has no mass, whatever they are.
-        masked = scores.masked_fill(~(seen | (count == 0)[..., None]), -torch.inf)
-        log_mass = torch.logsumexp(masked, dim=-1) - count.clamp_min(1).log() if masked.shape[-1] else None
-        return Attention.of_scores(scores / temperature, history, seen, log_mass)
+        scores = at_least_float32(query @ context.states[:, 1:].transpose(1, 2))
+        return Attention.pointing(scores, context, context.last(self.window), temperature)
+
+
+_COPIED_AT_FIRST = 0.01
+"""Weight of a new copy component, relative to that of a kernel."""
+
+
+class Copy(Component):
+    """Copying from the source: `p(w) ~ sum over source positions s with token w of exp(q . e_s)` (Gu et al. 2016).
+
+    `q = query^T h + offset`, and `e_s` is the encoder's output at s; a projection of it would be a factor of `query`.
+    As of the pointer, the mean of `exp(q . e_s)` over the positions is a factor of the component's weight, and so is
+    `exp(log_factor)`, by which a new component has little weight.
+    """
+
+    name = "copy"
+    reads_history = False
+    reads_source = True
+
+    def __init__(self, num_classes: int, hidden_size: int, *, weight: float | None = None) -> None:
+        super().__init__(weight)
+        del num_classes
+        self.query = nn.Parameter(torch.empty(hidden_size, hidden_size))
+        self.offset = nn.Parameter(torch.empty(hidden_size))
+        self.log_factor = nn.Parameter(torch.empty(1)) if weight is None else None
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw a query by which normalized states have scores around 1; the offset is 0."""
+        nn.init.normal_(self.query, std=1 / self.query.shape[0])
+        nn.init.zeros_(self.offset)
+        if self.log_factor is not None:
+            nn.init.constant_(self.log_factor, math.log(_COPIED_AT_FIRST))
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        return {"weight": self.weight}
+
+    def distribution(self, hidden: Tensor, context: Source, temperature: float = 1.0) -> Attention:
+        query = saveable(hidden) @ saveable(self.query) + saveable(self.offset)
+        scores = at_least_float32(query @ context.states.transpose(1, 2))
+        found = Attention.pointing(scores, context, context.visible[:, None].expand(scores.shape), temperature)
+        return found if self.log_factor is None else replace(found, log_mass=found.log_mass + saveable(self.log_factor))
 
 
 class Unigram(Component):
@@ -358,15 +463,15 @@ class Unigram(Component):
     def hyperparameters(self) -> dict[str, Any]:
         return {"weight": self.weight}
 
-    def distribution(self, hidden: Tensor, history: History | None, temperature: float = 1.0) -> Shared:
-        del history
+    def distribution(self, hidden: Tensor, context: object, temperature: float = 1.0) -> Shared:
+        del context
         logits = at_least_float32(saveable(self.logits)) / temperature
         return Shared(
             functional.log_softmax(logits, dim=-1), at_least_float32(torch.zeros_like(hidden[..., 0])).flatten()
         )
 
 
-COMPONENTS: Mapping[str, type[Component]] = {each.name: each for each in (Cache, Pointer, Unigram)}
+COMPONENTS: Mapping[str, type[Component]] = {each.name: each for each in (Cache, Pointer, Unigram, Copy)}
 """Components other than kernels by name."""
 
 

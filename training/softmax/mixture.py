@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from . import elementwise
 from .alpha_entmax import check_alpha, log_entmax
 from .compiled import builds_layers, compiled_loss
-from .components import Component, Distribution, History, build_component, component_class
+from .components import Component, Context, Distribution, build_component, component_class
 from .kernel import (
     Kernel,
     as_rows,
@@ -52,6 +52,7 @@ __all__ = [
     "KernelSpec",
     "checked_margin",
     "extra_state_for_classes",
+    "extra_state_with_components",
     "parse_kernels",
 ]
 
@@ -179,6 +180,17 @@ def extra_state_for_classes(state: Tensor, before: int, after: int) -> Tensor:
     return _as_bytes(json.dumps(specs))
 
 
+def extra_state_with_components(state: Tensor, own: Tensor) -> Tensor:
+    """Return `own`, the extra state of a layer, where that layer differs from `state` by further components alone.
+
+    Otherwise `state`, which the layer then refuses. A component that is not a kernel is such a component.
+    """
+    found, wanted = (json.loads(bytes(each.tolist())) for each in (state, own))
+    further = wanted[len(found) :]
+    grown = wanted[: len(found)] == found and all(component_class(spec["name"]) for spec in further)
+    return own if grown else state
+
+
 def _as_bytes(text: str) -> Tensor:
     return torch.tensor(list(text.encode()), dtype=torch.uint8)
 
@@ -201,11 +213,11 @@ class GeneralizedSoftmax(nn.Module):
     1.5 or 2 a single kernel's distribution is entmax or sparsemax (Peters et al. 2019) instead of softmax, and `loss`
     is the one that belongs to it.
 
-    After the kernels, `kernels` may list components of other kinds: `cache`, `pointer` and `unigram`
+    After the kernels, `kernels` may list components of other kinds: `cache`, `pointer`, `unigram` and `copy`
     (`training.softmax.components`). K counts all components, `projections` are those of several kernels alone, and
     `prior` has a column for each component whose weight is not constant, if these are several. What depends on the
-    distribution takes a `history` then, of hidden states `[B, T, d]`. Without a history, components that read it have
-    the weight 0, and the others' weights sum to 1.
+    distribution takes a `history` then, of hidden states `[B, T, d]`: a `History`, or for `copy` a `Source`. Without
+    it, components that read it have the weight 0, and the others' weights sum to 1.
     """
 
     def __init__(
@@ -381,6 +393,11 @@ class GeneralizedSoftmax(nn.Module):
         return any(each.reads_history for each in self.other_components())
 
     @property
+    def reads_source(self) -> bool:
+        """Return whether a component needs the source that a text is written from."""
+        return any(each.reads_source for each in self.other_components())
+
+    @property
     def learns_from_history(self) -> bool:
         """Return whether training needs the history: a component that reads it has parameters or a learnt weight."""
         readers = (each for each in self.other_components() if each.reads_history)
@@ -410,28 +427,28 @@ class GeneralizedSoftmax(nn.Module):
         hidden, projections = saveable(hidden), saveable(self.projections)
         return [torch.tanh(hidden @ projections[k]) for k in range(len(self.kernels))]
 
-    def log_mixture_weights(self, hidden: Tensor, history: History | None = None) -> Tensor:
+    def log_mixture_weights(self, hidden: Tensor, history: Context | None = None) -> Tensor:
         """Return `log pi(h)`, at least float32: `[..., d]` -> `[..., K]` (eq. 2)."""
         self._check(hidden)
         return from_rows(self._log_weights(as_rows(hidden), self._distributions(hidden, history)), hidden)
 
-    def mixture_weights(self, hidden: Tensor, history: History | None = None) -> Tensor:
+    def mixture_weights(self, hidden: Tensor, history: Context | None = None) -> Tensor:
         """Return `pi(h)`: `[..., d]` -> `[..., K]`."""
         return self.log_mixture_weights(hidden, history).exp()
 
-    def mixture_variance(self, hidden: Tensor, history: History | None = None) -> Tensor:
+    def mixture_variance(self, hidden: Tensor, history: Context | None = None) -> Tensor:
         """Return the variance of `pi(h)` over the components (kernel paper, eq. 14): `[..., d]` -> `[...]`."""
         # The weights sum to 1, so their mean over the components is 1 / K.
         return (self.mixture_weights(hidden, history) - 1 / self.num_components).square().mean(-1)
 
     def _distributions(
-        self, hidden: Tensor, history: History | None, temperature: float = 1.0
+        self, hidden: Tensor, history: Context | None, temperature: float = 1.0
     ) -> list[Distribution | None]:
-        """Return the distributions of the components that are not kernels; None of one that lacks a history."""
+        """Return the distributions of the components that are not kernels; None of one that lacks its context."""
         if history is not None:
             history.check(hidden)
         return [
-            None if each.reads_history and history is None else each.distribution(hidden, history, temperature)
+            each.distribution(hidden, history, temperature) if each.can_read(history) else None
             for each in self.other_components()
         ]
 
@@ -471,7 +488,7 @@ class GeneralizedSoftmax(nn.Module):
     def _check(self, hidden: Tensor) -> None:
         check_hidden(self.weight, hidden, self.hidden_size)
 
-    def log_prob(self, hidden: Tensor, *, temperature: float = 1.0, history: History | None = None) -> Tensor:
+    def log_prob(self, hidden: Tensor, *, temperature: float = 1.0, history: Context | None = None) -> Tensor:
         """Return the log-probability of every class, minus infinity where it is 0: `[..., d]` -> `[..., V]`.
 
         Each component's scores are divided by the temperature.
@@ -483,19 +500,15 @@ class GeneralizedSoftmax(nn.Module):
     def _row_log_prob(self, hidden: Tensor, others: Sequence[Distribution | None], temperature: float = 1.0) -> Tensor:
         return self._mixed(hidden, self._scaled_scores(hidden, temperature), others)
 
-    def mix(self, hidden: Tensor, scores: Sequence[Tensor], history: History | None = None) -> Tensor:
+    def mix(self, hidden: Tensor, scores: Sequence[Tensor], history: Context | None = None) -> Tensor:
         """Return log-probabilities from the kernels' scores: `[..., d]`, a list of `[..., V]` -> `[..., V]`."""
         others = self._distributions(hidden, history)
         return from_rows(self._mixed(as_rows(hidden), [as_rows(score) for score in scores], others), hidden)
 
     def _mixed(self, hidden: Tensor, scores: Sequence[Tensor], others: Sequence[Distribution | None]) -> Tensor:
         """Return log-probabilities of rows from the kernels' scores: `[N, d]`, a list of `[N, V]` -> `[N, V]`."""
-        given = [(len(self.kernels) + place, each) for place, each in enumerate(others) if each is not None]
-        if given:
-            log_weights, classes = self._log_weights(hidden, others).t()[:, :, None], self.weight.shape[0]
-            parts = [weights + self._log_softmax(score) for weights, score in zip(log_weights, scores, strict=False)]
-            parts += [log_weights[place] + each.log_prob(classes) for place, each in given]
-            return self.log_sum(torch.stack(parts))
+        if any(each is not None for each in others):
+            return self.log_sum(torch.stack(self._joint(hidden, map(self._log_softmax, scores), others)))
         if len(scores) == 1:
             return self._log_softmax(scores[0])
         log_prior = self._log_weights(hidden, others)[:, : len(scores)].t()[:, :, None]
@@ -504,7 +517,14 @@ class GeneralizedSoftmax(nn.Module):
         joint = torch.log_softmax(torch.cat(list(scores)).unflatten(0, (len(scores), -1)), dim=-1) + log_prior
         return self.log_sum(joint)
 
-    def mix_targets(self, hidden: Tensor, target: Tensor, found: Tensor, history: History | None = None) -> Tensor:
+    def _joint(self, hidden: Tensor, kernels: Iterable[Tensor], others: Sequence[Distribution | None]) -> list[Tensor]:
+        """Return the components' log-probabilities, weights included, from those of the kernels: each `[N, V]`."""
+        log_weights, classes = self._log_weights(hidden, others).t()[:, :, None], self.weight.shape[0]
+        given = [(len(self.kernels) + place, each) for place, each in enumerate(others) if each is not None]
+        parts = [weights + each for weights, each in zip(log_weights, kernels, strict=False)]
+        return parts + [log_weights[place] + each.log_prob(classes) for place, each in given]
+
+    def mix_targets(self, hidden: Tensor, target: Tensor, found: Tensor, history: Context | None = None) -> Tensor:
         """Return log-probabilities of targets from those of the kernels: `[..., d]`, `[N]`, `[N, kernels]` -> `[N]`."""
         return self._mixed_columns(as_rows(hidden), target, self._distributions(hidden, history), found)
 
@@ -536,7 +556,7 @@ class GeneralizedSoftmax(nn.Module):
         return torch.full_like(scores, -torch.inf).scatter(1, classes, torch.log_softmax(values, dim=-1))
 
     def target_log_prob(
-        self, hidden: Tensor, target: Tensor, *, sparse: bool = True, history: History | None = None
+        self, hidden: Tensor, target: Tensor, *, sparse: bool = True, history: Context | None = None
     ) -> Tensor:
         """Return one entry of `log_prob` per position, never holding `[..., V]`: `[..., d]`, `[...]` -> `[...]`.
 
@@ -604,7 +624,7 @@ class GeneralizedSoftmax(nn.Module):
         temperature: float = 1.0,
         angular_margin: float | None = None,
         cosine_margin: float | None = None,
-        history: History | None = None,
+        history: Context | None = None,
     ) -> Tensor:
         """Return the cross entropy with label smoothing and variance regularizer (eq. 14), never holding `[..., V]`.
 
@@ -623,15 +643,15 @@ class GeneralizedSoftmax(nn.Module):
 
         target may be probabilities `[..., V]` instead, such as a teacher's; all positions count then.
 
-        Raises `ValueError` for hidden states or targets of another shape or type, targets out of range, for label
-        smoothing or target probabilities where the layer has components that are not kernels, and for margins where
-        targets are probabilities or a kernel has no angle.
+        Raises `ValueError` for hidden states or targets of another shape or type, targets out of range, for target
+        probabilities where the layer has components that are not kernels, and for margins where targets are
+        probabilities or a kernel has no angle.
         """
         self._check(hidden)
         smoothing = self.label_smoothing if label_smoothing is None else label_smoothing
         check_loss(reduction, smoothing, z_loss, temperature)
-        if self.others and (smoothing or target.is_floating_point()):
-            raise ValueError("label smoothing and target probabilities are possible with kernels alone")
+        if self.others and target.is_floating_point():
+            raise ValueError("target probabilities are possible with kernels alone")
         angular = self.angular_margin if angular_margin is None else angular_margin
         cosine = self.cosine_margin if cosine_margin is None else cosine_margin
         margin = checked_margin(self.components(), angular, cosine)
@@ -703,7 +723,7 @@ class GeneralizedSoftmax(nn.Module):
         losses = losses if weights is None else losses * weights
         added = []
         if smoothing:
-            added.append(-smoothing * self._mean_log_prob(parts, hidden, target, terms))
+            added.append(-smoothing * self._mean_log_prob(parts, hidden, target, others, terms))
         if terms.z_loss:
             added.append(terms.z_loss * normalizers.square().mean(-1))
         if self.variance_penalty and self.num_components > 1:
@@ -721,7 +741,7 @@ class GeneralizedSoftmax(nn.Module):
 
         def losses(hidden: Tensor, target: Tensor) -> Tensor:
             scores = self._scaled_scores(hidden, parts.temperature)
-            log_prob = self._finite_log_prob(hidden, scores)
+            log_prob = self._finite_log_prob(hidden, scores, [])
             wanted = (1 - smoothing) * target.to(log_prob.dtype) + smoothing / target.shape[-1]
             wanted = wanted if terms.class_weights is None else wanted * terms.class_weights
             found = -torch.where(wanted != 0, wanted * log_prob, 0.0).sum(-1)
@@ -777,7 +797,7 @@ class GeneralizedSoftmax(nn.Module):
         return from_rows(self._chunked(entropy, saveable(as_rows(hidden)))[:, None], hidden)[..., 0]
 
     @torch.no_grad()
-    def top_k(self, hidden: Tensor, k: int, *, history: History | None = None) -> tuple[Tensor, Tensor]:
+    def top_k(self, hidden: Tensor, k: int, *, history: Context | None = None) -> tuple[Tensor, Tensor]:
         """Return the k largest log-probabilities and their classes, without gradients: `[..., d]` -> 2 of `[..., k]`.
 
         Equal ones are ranked by the lower class. `[..., V]` is never held.
@@ -791,7 +811,7 @@ class GeneralizedSoftmax(nn.Module):
         values, classes = (torch.cat(found) for found in zip(*pieces, strict=True))
         return from_rows(values, hidden), from_rows(classes, hidden)
 
-    def argmax(self, hidden: Tensor, *, history: History | None = None) -> Tensor:
+    def argmax(self, hidden: Tensor, *, history: Context | None = None) -> Tensor:
         """Return the most probable class: `[..., d]` -> `[...]`; see `top_k`."""
         return self.top_k(hidden, 1, history=history)[1][..., 0]
 
@@ -802,7 +822,7 @@ class GeneralizedSoftmax(nn.Module):
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
-        history: History | None = None,
+        history: Context | None = None,
     ) -> Tensor:
         """Draw a class of each distribution, never holding `[..., V]`: `[..., d]` -> `[...]`."""
         self._check(hidden)
@@ -815,17 +835,24 @@ class GeneralizedSoftmax(nn.Module):
         ]
         return from_rows(torch.cat(drawn), hidden)[..., 0]
 
-    def _mean_log_prob(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
+    def _mean_log_prob(
+        self,
+        parts: Components,
+        hidden: Tensor,
+        target: Tensor,
+        others: Sequence[Distribution | None],
+        terms: Terms,
+    ) -> Tensor:
         """Return the mean log-probability over classes, recomputed in the backward pass: `[N, d]`, `[N]` -> `[N]`."""
 
-        def mean(hidden: Tensor, target: Tensor) -> Tensor:
+        def mean(hidden: Tensor, target: Tensor, rows: Tensor) -> Tensor:
             scores = self._scaled_scores(hidden, parts.temperature)
             if parts.margin is not None:
                 own = replace(self._parts(), temperature=parts.temperature, margin=parts.margin)
                 scores = plain_target_scores(own, hidden, own.tensors(), target)[2]
-            return terms.mean_class(self._finite_log_prob(hidden, scores))
+            return terms.mean_class(self._finite_log_prob(hidden, scores, _rows(others, rows)))
 
-        return self._chunked(mean, hidden, target)
+        return self._chunked(mean, hidden, target, torch.arange(len(target), device=target.device))
 
     def _chunked(self, function: Callable[..., Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
         """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""
@@ -847,13 +874,12 @@ class GeneralizedSoftmax(nn.Module):
         scores = self.scores(hidden)
         return scores if temperature == 1.0 else [score / temperature for score in scores]
 
-    def _finite_log_prob(self, hidden: Tensor, scores: list[Tensor]) -> Tensor:
+    def _finite_log_prob(self, hidden: Tensor, scores: list[Tensor], others: Sequence[Distribution | None]) -> Tensor:
         """Return minus the loss of each class as a target, finite (sparse paper, eq. 5): `[N, d]` -> `[N, V]`."""
         if not self.has_zeros:
-            return self._mixed(hidden, scores, self._distributions(hidden, None))
-        log_prior = self.log_mixture_weights(hidden).t()[:, :, None]
+            return self._mixed(hidden, scores, others)
         joint = [score - self.normalizer_of(score)[:, None] for score in scores]
-        return torch.logsumexp(log_prior + torch.stack(joint), dim=0)
+        return torch.logsumexp(torch.stack(self._joint(hidden, joint, others)), dim=0)
 
     def _rows_held(self) -> int:
         """Return the number of positions whose distributions are held at a time."""

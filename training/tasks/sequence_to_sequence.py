@@ -11,6 +11,7 @@ from models.text.tokenization import EncoderTokenizer, SubwordTokenizer
 from training.data.batching import IGNORED, Batches
 from training.data.pair_batching import PairBatch, PairBatches
 from training.networks.sequence_to_sequence import SequenceToSequenceModel
+from training.softmax import Source
 from training.tasks.evaluation import evaluate_examples
 from training.tasks.task import Quality, Task
 
@@ -41,15 +42,20 @@ class SequenceToSequenceTask(Task[PairBatch], abc.ABC, Generic[QualityT]):
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
         targets = batch.targets.to(self.device)
-        hidden = self.model(
-            batch.source.to(self.device), batch.source_lengths.to(self.device), batch.inputs.to(self.device)
-        )
-        return self.target_loss(hidden, targets)
+        given = (each.to(self.device) for each in (batch.source, batch.source_lengths, batch.inputs))
+        if self.model.output_layer.reads_source:
+            return self.target_loss(*self.model.read(*given), targets)
+        return self.target_loss(self.model(*given), None, targets)
 
-    def target_loss(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-        """Return the summed loss of targets `[B, T]` given context vectors `[B, T, d]`, and the number of targets."""
+    def target_loss(self, hidden: Tensor, source: Source | None, targets: Tensor) -> tuple[Tensor, int]:
+        """Return the summed loss of targets `[B, T]`, and their number.
+
+        hidden `[B, T, d]`; `source` where the output layer reads it.
+        """
         valid = targets != IGNORED
         kept = targets[valid]
+        if source is not None:
+            return self.model.output_layer.loss(hidden, targets, history=source), kept.shape[0]
         return self.model.output_layer.loss(hidden[valid], kept), kept.shape[0]
 
     def evaluate(self, batches: Batches[PairBatch]) -> QualityT:

@@ -107,8 +107,12 @@ class Task(abc.ABC, Generic[BatchT]):
     def open(cls, recipe: Any, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         """Return the task of a recipe with fresh parameters and the files of its run directory."""
 
-    def initialize(self) -> None:
-        """Load the parameters that a new run starts from, such as those of a pretrained encoder."""
+    def initialize(self) -> str | None:
+        """Load the parameters that a new run starts from, such as those of a pretrained encoder.
+
+        May return a line for the progress output.
+        """
+        return None
 
     @classmethod
     def records(cls, recipe: Any, split: str, data_dir: Path) -> Iterable[Record] | None:

@@ -25,6 +25,8 @@ def make_model() -> MakeModel:
         with torch.no_grad():
             model.output_layer.weight.normal_()
             model.network.decoder_norm.weight.normal_()  # else a word is followed by itself
+            for parameter in model.output_layer.others.parameters():
+                parameter.normal_()
         return model.eval()
 
     return make
@@ -54,15 +56,15 @@ def _greedy(model: TranslationModel, source: Tensor, max_tokens: int) -> list[in
     """Reads the whole target again for each token."""
     words: list[int] = []
     while len(words) < max_tokens:
-        hidden = model(source[None], torch.tensor([len(source)]), torch.tensor([[END, *words]]))
-        word = int(model.output_layer.log_prob(hidden[0, -1:]).argmax())
+        hidden, context = model.read(source[None], torch.tensor([len(source)]), torch.tensor([[END, *words]]))
+        word = int(model.output_layer.log_prob(hidden, history=context)[0, -1].argmax())
         if word == END:
             break
         words.append(word)
     return words
 
 
-@pytest.mark.parametrize("kernels", ["lin", "pow", "lin, log"])
+@pytest.mark.parametrize("kernels", ["lin", "pow", "lin, log", "lin, copy"])
 def test_greedy_equals_a_plain_loop(kernels: str, make_model: MakeModel) -> None:
     """Sentences of several lengths together; some end early, some never."""
     lengths, found = torch.tensor([2, 5, 3, 4]), []
@@ -89,8 +91,8 @@ def test_greedy_stops_when_every_sentence_has_ended(make_model: MakeModel, monke
     """The second sentence ends two steps after the first, whose further tokens are not read."""
     model, words = make_model(), iter([[END, 4], [7, 5], [8, END], [END, END]])
 
-    def log_prob(hidden: Tensor) -> Tensor:
-        return functional.one_hot(torch.tensor(next(words)), 11).float()
+    def log_prob(hidden: Tensor, history: None) -> Tensor:
+        return functional.one_hot(torch.tensor(next(words)), 11).float()[:, None]
 
     monkeypatch.setattr(model.output_layer, "log_prob", log_prob)
     found = model.greedy(torch.tensor([[4, 1], [5, 1]]), torch.tensor([2, 2]), end_id=END, max_tokens=9)
@@ -102,3 +104,10 @@ def test_greedy_keeps_no_gradients(make_model: MakeModel) -> None:
     model = make_model()
     model.greedy(torch.tensor([[4, 1]]), torch.tensor([2]), end_id=END, max_tokens=3)
     assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_copying_needs_a_shared_vocabulary(make_model: MakeModel) -> None:
+    model = make_model("lin, copy")
+    for name in ("source_vectors", "target_vectors"):
+        with pytest.raises(ValueError, match=r"output_layer\.kernels: copy needs a vocabulary that .* source_vectors"):
+            TranslationModel(model.network, model.output_layer, **{name: torch.nn.Parameter(torch.zeros(5, 8))})

@@ -180,6 +180,8 @@ def test_distributions_are_those_of_loops_over_places(kernels: Any) -> None:
     chosen = log_prob.gather(-1, words[..., None])[..., 0]
     torch.testing.assert_close(layer.target_log_prob(hidden, words, history=history), chosen)
     torch.testing.assert_close(layer.loss(hidden, words, history=history, reduction="none"), -chosen)
+    smooth = layer.loss(hidden, words, history=history, reduction="none", label_smoothing=0.1)
+    torch.testing.assert_close(smooth, -0.9 * chosen - 0.1 * log_prob.mean(-1))
     values, classes = layer.top_k(hidden, 7, history=history)
     torch.testing.assert_close(values, log_prob.gather(-1, classes))
 
@@ -191,7 +193,7 @@ def test_gradients_are_those_of_differences(kernels: Any) -> None:
 
     def loss(hidden: Tensor, *parameters: Tensor) -> Tensor:
         named = dict(zip(dict(layer.named_parameters()), parameters, strict=True))
-        arguments = {"history": _history(hidden, words)}
+        arguments = {"history": _history(hidden, words), "label_smoothing": 0.1}
         found: Tensor = torch.func.functional_call(layer, named, (hidden, words), arguments)
         return found
 
@@ -313,10 +315,10 @@ def test_bad_components_are_refused(kernels: Any, message: str) -> None:
         GeneralizedSoftmax(7, 4, kernels)
 
 
-def test_label_smoothing_is_for_kernels() -> None:
-    layer = _layer(["lin", "unigram"], label_smoothing=0.1)
-    with pytest.raises(ValueError, match="label smoothing"):
-        layer.loss(*_text())
+def test_target_probabilities_are_for_kernels() -> None:
+    hidden, _ = _text()
+    with pytest.raises(ValueError, match="target probabilities"):
+        _layer(["lin", "unigram"]).loss(hidden, torch.full((2, 6, 7), 1 / 7, dtype=torch.float64))
 
 
 def test_the_configuration_makes_an_equal_layer() -> None:
@@ -363,7 +365,7 @@ def test_a_component_of_ones_own() -> None:
 
 
 def test_names() -> None:
-    assert list(COMPONENTS) == ["cache", "pointer", "unigram"]
+    assert list(COMPONENTS) == ["cache", "pointer", "unigram", "copy"]
     with pytest.raises(ValueError, match="unknown component 'lin'; known components: cache"):
         build_component("lin", 3, 2)
 

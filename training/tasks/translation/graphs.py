@@ -121,5 +121,7 @@ class DecoderStepGraph(nn.Module):
 
 
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
-    """Return the graphs `encode` and `step` of a model."""
+    """Return the graphs `encode` and `step` of a model; raises `ValueError` where its output layer copies."""
+    if model.output_layer.reads_source:
+        raise ValueError("output_layer.kernels: a translator with copy cannot be exported")
     return sequence_graphs(model, EncoderGraph(model), DecoderStepGraph(model))

@@ -15,7 +15,7 @@ from models.text.config import TextConfig
 from models.text.tokenization import SubwordTokenizer
 from training.run import checkpoint
 from training.run.directory import RunDirectory
-from training.softmax.mixture import extra_state_for_classes
+from training.softmax.mixture import extra_state_for_classes, extra_state_with_components
 from training.tasks.initial_run import initial_run
 from training.tasks.translation.bundle_weights import bundle_model
 
@@ -24,6 +24,7 @@ __all__ = [
     "initial_sources",
     "initial_tokenizer",
     "initial_weights",
+    "weights_for_components",
     "weights_for_layers",
     "weights_for_vocabulary",
 ]
@@ -124,6 +125,23 @@ def weights_for_layers(weights: Mapping[str, torch.Tensor], own: Mapping[str, to
     added = {name: weight for name, weight in own.items() if name not in weights and _IN_LAYER.match(name)}
     zero = {name: torch.zeros_like(weight) for name, weight in added.items() if _LAST.search(name)}
     return {**weights, **added, **zero}
+
+
+def weights_for_components(
+    weights: Mapping[str, torch.Tensor], own: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Return weights for an output layer that has further components than the initial one, with the weights `own`.
+
+    The components start with their own weights, and those of the mixture with equal logits.
+    """
+    layer = "output_layer."
+    added = {name: weight for name, weight in own.items() if name.startswith(layer) and name not in weights}
+    if (name := f"{layer}prior") in weights and name in own:
+        missing = own[name].shape[1] - weights[name].shape[1]
+        added[name] = torch.nn.functional.pad(weights[name], (0, max(0, missing)))
+    if (name := f"{layer}_extra_state") in weights:
+        added[name] = extra_state_with_components(weights[name], own[name])
+    return {**weights, **added}
 
 
 def initial_sources(path: str) -> list[dict[str, str]]:

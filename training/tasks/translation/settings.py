@@ -136,13 +136,15 @@ class GuidedAlignment(Settings):
 class TranslationRecipe(Recipe):
     """A translation model."""
 
+    source_components: ClassVar[bool] = True
     task: Literal["translation"]
     data: PairSettings
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     initial: str | None = None
     """Run directory or bundle to start from, such as `bundled/de-en/4`: its tokenizer and its best weights. Network and
-    output layer must be the same, but a network with `norm: pre` may have more layers, which change nothing at first;
-    the int8 weights of a bundle are dequantized."""
+    output layer must be the same, but a network with `norm: pre` may have more layers, which change nothing at first,
+    and an output layer may have a further component `copy`, which has little weight at first; the int8 weights of a
+    bundle are dequantized."""
     new_vocabulary: bool = False
     """Build a vocabulary of the training data instead of taking that of `initial`. Word vectors of tokens that the
     initial model does not have start as the mean of those that spell them there."""
@@ -171,6 +173,8 @@ class TranslationRecipe(Recipe):
         yield from super().ineffective_fields()
         if self.guided_alignment is not None and self.loop.compile:
             yield "loop.compile has no effect with guided_alignment"
+        if self.output_layer.other_components() and self.loop.compile:
+            yield "loop.compile has no effect with an output layer that copies"
 
     def sources(self) -> list[dict[str, str]]:
         """Return the data of this run, and of the model that it starts from; raises the errors of `initial_sources`."""

@@ -39,6 +39,7 @@ from training.tasks.translation.initial import (
     bundled_translator,
     initial_tokenizer,
     initial_weights,
+    weights_for_components,
     weights_for_layers,
     weights_for_vocabulary,
 )
@@ -153,10 +154,15 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     def open(cls, recipe: TranslationRecipe, run: RunPaths, data_dir: Path, device: torch.device) -> Self:
         return cls(recipe, SubwordTokenizer.from_file(run.tokenizer), data_dir, device)
 
-    def initialize(self) -> None:
+    def initialize(self) -> str | None:
         """Load the weights of the initial model, if there is one; raises the errors of `initial_weights`."""
-        if self.recipe.initial is not None:
-            self.model.load_state_dict(_initial_weights(self.recipe, self.recipe.initial, self.tokenizer, self.model))
+        initial = self.recipe.initial
+        if initial is None:
+            return None
+        given = initial_weights(initial)
+        self.model.load_state_dict(_fitted_weights(self.recipe, initial, given, self.tokenizer, self.model))
+        further = _further_components(given, self.model)
+        return f"{initial} has no {', '.join(further)}: it starts with new parameters" if further else None
 
     def loss(self, batch: PairBatch) -> tuple[Tensor, int]:
         """Return the summed loss over the batch's targets, and their number.
@@ -168,8 +174,8 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
             return super().loss(batch)
         given = (each.to(self.device) for each in (batch.source, batch.source_lengths, batch.inputs))
         layer, head = guided.place(self.recipe.network.decoder_layers)
-        hidden, log_weights = self.model.with_attention(*given, layer=layer, head=head)
-        total, count = self.target_loss(hidden, batch.targets.to(self.device))
+        hidden, source, log_weights = self.model.with_attention(*given, layer=layer, head=head)
+        total, count = self.target_loss(hidden, source, batch.targets.to(self.device))
         return total + guided.weight * count * alignment_loss(log_weights, batch.links.to(self.device)), count
 
     def batches(self, split: str) -> Batches[PairBatch]:
@@ -302,21 +308,36 @@ def bundle_bleu(model: Translator, pairs: Sequence[tuple[str, str]]) -> dict[str
     }
 
 
-def _initial_weights(
-    recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer, model: TranslationModel
+def _fitted_weights(
+    recipe: TranslationRecipe,
+    initial: str,
+    weights: Mapping[str, torch.Tensor],
+    tokenizer: SubwordTokenizer,
+    model: TranslationModel,
 ) -> Mapping[str, torch.Tensor]:
-    """Return the weights of the initial model, for the vocabulary of the tokenizer and the layers of the model."""
-    weights = initial_weights(initial)
+    """Return the weights of the initial model, for the tokenizer's vocabulary and the layers of the model."""
     if recipe.new_vocabulary:
         weights = weights_for_vocabulary(weights, initial_tokenizer(initial), tokenizer)
+    if model.output_layer.other_components():
+        weights = weights_for_components(weights, model.state_dict())
     return weights_for_layers(weights, model.state_dict()) if recipe.network.norm == "pre" else weights
+
+
+def _further_components(weights: Mapping[str, torch.Tensor], model: TranslationModel) -> list[str]:
+    """Return the names of components of a model's output layer whose parameters are not in the weights."""
+    return [
+        each.name
+        for place, each in enumerate(model.output_layer.other_components())
+        if not any(name.startswith(f"output_layer.others.{place}.") for name in weights)
+    ]
 
 
 def _check_initial(recipe: TranslationRecipe, initial: str, tokenizer: SubwordTokenizer) -> None:
     """Raise the errors of `initial_weights`, and `ValueError` where network, output layer or vocabulary differ."""
     with torch.device("meta"):
         model = build_model(recipe, tokenizer.vocab_size)
-    given = {name: weight.shape for name, weight in _initial_weights(recipe, initial, tokenizer, model).items()}
+    fitted = _fitted_weights(recipe, initial, initial_weights(initial), tokenizer, model)
+    given = {name: weight.shape for name, weight in fitted.items()}
     own = {name: weight.shape for name, weight in model.state_dict().items()}
     # Loading compares the kernels, which runs of earlier versions do not say.
     names = {name for name in own.keys() | given.keys() if not name.endswith("_extra_state")}

@@ -64,7 +64,7 @@ def test_the_attention_of_a_head_is_that_of_its_queries_and_keys(guided: Trainer
     model = _translation(guided).model.eval()
     source, lengths, target = pad([[5, 6, 7, 8], [9, 4]], 0), torch.tensor([4, 2]), pad([[0, 5, 9], [0, 7]], 0)
     with torch.no_grad():
-        hidden, log_weights = model.with_attention(source, lengths, target, layer=0, head=1)
+        hidden, _, log_weights = model.with_attention(source, lengths, target, layer=0, head=1)
         torch.testing.assert_close(hidden, model(source, lengths, target))
         layer = model.network.decoder_layers()[0]
         ((keys, _),) = model.encode(source, lengths)
@@ -95,7 +95,7 @@ def test_the_training_loss_has_the_alignment_loss_and_no_other_has_it(guided: Tr
     with torch.no_grad():
         translation.model.eval()
         alone, count = translation.loss(batch)
-        _, log_weights = translation.model.with_attention(source, batch.source_lengths, inputs, layer=0, head=1)
+        _, _, log_weights = translation.model.with_attention(source, batch.source_lengths, inputs, layer=0, head=1)
         translation.model.train()
         both, _ = translation.loss(batch)
     assert count == 3
@@ -116,7 +116,7 @@ def _accuracy(translation: TranslationTask) -> float:
         gold = linked_tokens(np.eye(len(words_of(pair[0])), dtype=bool), ours, theirs)
         given = torch.tensor([[*source, tokenizer.end_id]]), torch.tensor([len(source) + 1])
         with torch.no_grad():
-            _, weights = model.with_attention(*given, torch.tensor([[tokenizer.end_id, *target]]), layer=0, head=1)
+            _, _, weights = model.with_attention(*given, torch.tensor([[tokenizer.end_id, *target]]), layer=0, head=1)
         best = weights[0, : len(target), : len(source)].argmax(dim=1).numpy()
         right += [row[place] > 0 for row, place in zip(gold, best, strict=True) if row.any()]
     return float(np.mean(right))

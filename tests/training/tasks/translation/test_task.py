@@ -33,6 +33,7 @@ LAYERS: list[dict[str, Any]] = [
     {"kernels": "mog"},
     {"kernels": "lin, pow"},
     {"kernels": "lin", "sparse_k": 10},
+    {"kernels": "pow, copy", "label_smoothing": 0.05},
 ]
 TrainPairs = Callable[..., Trainer]
 MakeTask = Callable[..., TranslationTask]

@@ -1,0 +1,208 @@
+"""Translators that copy from the source: recipes, training from a model that does not copy, names never seen.
+
+The names of the sentences are made up, and those of test sentences occur in no training sentence.
+"""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from training.data.batching import IGNORED
+from training.recipe.loading import parse_recipe
+from training.run import checkpoint
+from training.run.directory import RunDirectory
+from training.run.loop import Trainer
+from training.run.session import load_trained, start_run
+from training.softmax.components import Copy
+from training.tasks.translation import TranslationTask
+from training.tasks.translation.initial import weights_for_components
+from training.tasks.translation.settings import TranslationRecipe
+
+CPU = torch.device("cpu")
+COPY = ["lin", "copy"]
+_PATTERNS = (
+    ("{} wohnt in {}", "{} lives in {}"),
+    ("{} kennt {} gut", "{} knows {} well"),
+    ("heute ruft {} an", "today {} calls"),
+    ("wo ist {}", "where is {}"),
+)
+
+
+def _name(generator: random.Random) -> str:
+    syllables = (generator.choice("bdfgklmnprstvz") + generator.choice("aeiou") for _ in range(3))
+    return "".join(syllables).capitalize()
+
+
+def _pair(generator: random.Random) -> str:
+    german, english = generator.choice(_PATTERNS)
+    names = [_name(generator) for _ in range(german.count("{}"))]
+    return f"{german.format(*names)}\t{english.format(*names)}"
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("names")
+    for seed, (split, count) in enumerate({"train": 400, "dev": 20, "test": 60}.items()):
+        generator = random.Random(seed)
+        lines = [_pair(generator) for _ in range(count)]
+        (directory / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return directory
+
+
+def _content(kernels: Any = "lin", **fields: Any) -> dict[str, Any]:
+    files = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
+    network = {"hidden_size": 32, "inner_size": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
+    return {
+        "name": "names",
+        "task": "translation",
+        "data": {"files": files, "source": "de", "target": "en", "vocab_size": 310, "batch_tokens": 512},
+        "network": {**network, "dropout": 0.0},
+        "output_layer": {"kernels": kernels, "label_smoothing": 0.05},
+        "loop": {"epochs": 14, "learning_rate": 8e-3, "warmup_steps": 20, "precision": "float32", "patience": 14},
+        "export": {"max_tokens": 60},
+        **fields,
+    }
+
+
+def _recipe(kernels: Any = "lin", **fields: Any) -> TranslationRecipe:
+    recipe = parse_recipe(_content(kernels, **fields))
+    assert isinstance(recipe, TranslationRecipe)
+    return recipe
+
+
+def _trained(recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> TranslationTask:
+    start_run(recipe, run, data_dir)
+    torch.manual_seed(0)
+    task = TranslationTask.open(recipe, run, data_dir, CPU)
+    Trainer(task, run, recipe.loop).fit(lambda line: None)
+    return task
+
+
+@pytest.fixture(scope="module")
+def plain(data_dir: Path) -> TranslationTask:
+    """Trained without copying, in the run directory `plain`."""
+    return _trained(_recipe("lin"), RunDirectory(data_dir / "plain"), data_dir)
+
+
+@pytest.fixture(scope="module")
+def copying(data_dir: Path) -> TranslationTask:
+    """The same with copying, in the run directory `copying`."""
+    return _trained(_recipe(COPY), RunDirectory(data_dir / "copying"), data_dir)
+
+
+def _right(task: TranslationTask) -> float:
+    """The fraction of test sentences whose translation is the reference, with all names."""
+    outputs, references = task.outputs_and_references(task.batches("test"))
+    return sum(output == right for output, (right,) in zip(outputs, references, strict=True)) / len(outputs)
+
+
+def test_names_that_training_has_not_seen_are_copied(plain: TranslationTask, copying: TranslationTask) -> None:
+    assert _right(copying) > 0.75
+    assert _right(plain) < 0.25
+
+
+@torch.no_grad()
+def test_the_loss_is_that_of_the_mixture(copying: TranslationTask) -> None:
+    """Evaluated without a gradient, sentence by sentence, against the distribution of each position."""
+    copying.model.eval()
+    (batch, *_) = copying.batches("test").epoch(0)
+    total, count = copying.loss(batch)
+    expected, layer, smoothing = 0.0, copying.model.output_layer, 0.05
+    for row, length in enumerate(batch.source_lengths.tolist()):
+        target = batch.targets[row][batch.targets[row] != IGNORED]
+        given = batch.source[row : row + 1, :length], torch.tensor([length]), batch.inputs[row : row + 1, : len(target)]
+        hidden, source = copying.model.read(*given)
+        log_prob = layer.log_prob(hidden, history=source)[0]
+        chosen = log_prob.gather(1, target[:, None])[:, 0]
+        expected -= float(((1 - smoothing) * chosen + smoothing * log_prob.mean(-1)).sum())
+    assert count == int((batch.targets != IGNORED).sum())
+    assert total.item() == pytest.approx(expected, rel=1e-5)
+
+
+# ---- starting from a model that does not copy -------------------------------------------------------------
+
+
+def _starting(data_dir: Path, tmp_path: Path, kernels: Any) -> tuple[TranslationTask, RunDirectory]:
+    recipe, run = _recipe(kernels, initial=str(data_dir / "plain")), RunDirectory(tmp_path / "run")
+    start_run(recipe, run, data_dir)
+    torch.manual_seed(1)
+    return TranslationTask.open(recipe, run, data_dir, CPU), run
+
+
+def test_a_model_that_does_not_copy_is_trained_on_with_copying(
+    plain: TranslationTask, data_dir: Path, tmp_path: Path
+) -> None:
+    task, run = _starting(data_dir, tmp_path, COPY)
+    (fresh,) = task.model.output_layer.other_components()
+    assert isinstance(fresh, Copy)
+    before = {name: value.clone() for name, value in fresh.state_dict().items()}
+    lines: list[str] = []
+    trainer = Trainer(task, run, task.recipe.loop)
+    trainer.fit(lines.append, stop_after=0)
+    assert any("plain has no copy: it starts with new parameters" in line for line in lines)
+    ours, theirs = task.model.state_dict(), checkpoint.load(RunDirectory(data_dir / "plain").best, CPU)["model"]
+    assert all(torch.equal(value, ours[name]) for name, value in theirs.items() if not name.endswith("_extra_state"))
+    assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
+    assert ours["output_layer.prior"].eq(0).all()
+    (batch, *_) = task.batches("dev").epoch(0)
+    before_copying = load_trained(RunDirectory(data_dir / "plain"), data_dir, "cpu")
+    task.model.eval()
+    losses = [each.loss(batch)[0].item() / batch.targets.ne(IGNORED).sum().item() for each in (task, before_copying)]
+    assert losses[0] == pytest.approx(losses[1], abs=0.1)  # little of the weight is that of copying
+
+
+def test_a_mixture_keeps_its_weights(data_dir: Path, tmp_path: Path) -> None:
+    weights = {"output_layer.prior": torch.ones(4, 2)}
+    own = {"output_layer.prior": torch.zeros(4, 3), "output_layer.others.0.offset": torch.zeros(4)}
+    found = weights_for_components(weights, own)
+    assert found["output_layer.prior"].tolist() == [[1, 1, 0]] * 4
+    assert found["output_layer.others.0.offset"] is own["output_layer.others.0.offset"]
+
+
+def test_other_kernels_are_refused(plain: TranslationTask, data_dir: Path, tmp_path: Path) -> None:
+    task, _ = _starting(data_dir, tmp_path, ["pow", "copy"])
+    with pytest.raises(ValueError, match=r"parameters are those of a layer with kernels .*lin"):
+        task.initialize()
+
+
+def test_guided_alignment_trains_with_copying(data_dir: Path, tmp_path: Path) -> None:
+    recipe = _recipe(COPY, guided_alignment={"weight": 0.1}, loop={"epochs": 1})
+    task = _trained(recipe, RunDirectory(tmp_path / "run"), data_dir)
+    (fresh,) = task.model.output_layer.other_components()
+    assert isinstance(fresh, Copy)
+    assert fresh.offset.ne(0).any()
+
+
+# ---- recipes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (_content("lin, cache"), "components that are not kernels are for language-model, not translation: cache"),
+        (_content("lin, copy, unigram"), "not translation: unigram"),
+        (_content("copy"), "a kernel must come first"),
+        (_content(["lin", {"name": "copy", "window": 5}]), r"(\n.*)?component 'copy': .*window"),
+        (
+            {
+                "name": "a",
+                "task": "language-model",
+                "data": {"files": {"train": "a.txt"}},
+                "output_layer": {"kernels": "lin, copy"},
+            },
+            "copy is for translation, not language-model",
+        ),
+    ],
+    ids=str,
+)
+def test_components_that_a_task_has_no_context_for_are_refused(content: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=rf"kernels.*{message}"):
+        parse_recipe(content)
+
+
+def test_compilation_has_no_effect() -> None:
+    recipe = _recipe(COPY, loop={"compile": True})
+    assert "loop.compile has no effect with an output layer that copies" in list(recipe.ineffective_fields())
