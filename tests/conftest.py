@@ -53,6 +53,7 @@ _SLOW = (
     "models/tasks/test_windowed.py",
     "training/importing/test_setfit.py",
     "training/cli/test_new.py",
+    "training/tasks/translation/test_copying_export.py",
     "training/tasks/translation/test_copying.py",
     "training/tasks/causal_language_model/test_pretrained.py",
     "training/importing/test_regression.py",

@@ -85,10 +85,10 @@ class Kernel(Contract):
 
 
 class ContextComponent(Contract):
-    """A component of the output layer that is no kernel: a distribution that may depend on the words before."""
+    """A component of the output layer that is no kernel: a distribution that may depend on words before or a source."""
 
     name: str
-    """`cache`, `pointer` or `unigram`, or dotted path of another one's class."""
+    """`cache`, `pointer`, `unigram` or `copy`, or dotted path of another one's class."""
     window: PositiveInt | None = None
     """The most words before a position that it reads; none where it reads no words."""
     weight: Annotated[float, Field(gt=0, lt=1)] | None = None

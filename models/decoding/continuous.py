@@ -5,12 +5,15 @@ Shapes: `B` sentences, `K` hypotheses a sentence, `S` source tokens, `M` slots o
 Caches are written in place and never reordered: `visible` says which slots each hypothesis descends from.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
 from models.backend import Array, Backend, Resident
+from models.bundle.manifest import Graph, TensorSpec
 from models.decoding.attention import AttentionTrace
 from models.decoding.beam_search import BeamSearch, Hypothesis, SearchOptions
 from models.decoding.slots import Slots
@@ -39,20 +42,49 @@ class Footprint:
     vocab_size: int
     step_vectors: int = 1
     """Vectors that a step computes for each hypothesis."""
+    distributions: int = 1
+    """Distributions over the vocabulary that a step mixes for each hypothesis, those of kernels counted as one."""
+    source_tensors: Mapping[str, int] = field(default_factory=dict)
+    """Outputs of the encoder other than keys and values, with the bytes that they have for each source token."""
+
+    @classmethod
+    def of_encoder(cls, encode: Graph, *, vocab_size: int, step_vectors: int = 1, distributions: int = 1) -> Self:
+        """Return the sizes of a decoder by the contract of its encoder."""
+        outputs = {each.name: each for each in encode.outputs}
+        names = [name for name in outputs if name.startswith("memory_keys_")]
+        heads, size = (axis for axis in outputs[names[0]].shape if isinstance(axis, int))
+        own = {f"memory_{part}_{layer}" for layer in range(len(names)) for part in ("keys", "values")}
+        return cls(
+            layers=len(names),
+            heads=heads,
+            hidden_size=heads * size,
+            vocab_size=vocab_size,
+            step_vectors=step_vectors,
+            distributions=distributions,
+            source_tensors={name: _token_bytes(each) for name, each in outputs.items() if name not in own},
+        )
 
     def bytes(self, *, beam_size: int, rows: int, steps: int, width: int) -> int:
         """Return an upper bound of the memory of a decoding, in bytes.
 
         `rows` sentences of up to `steps` output tokens a hypothesis and `width` source tokens. Counted are keys and
         values of both in float32, one more array of them for the time in which buffers grow, attention scores and
-        log-probabilities of one step, the mask, and the attention that is kept for alignments.
+        log-probabilities of one step, the mask, the attention that is kept for alignments, and twice the further
+        tensors of sources.
         """
         vectors = self.step_vectors * beam_size
         positions, others = beam_size * steps + width, vectors - beam_size
         cached = (2 * self.layers + 1) * self.hidden_size * positions
-        scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * self.vocab_size)
+        classes = self.distributions * self.vocab_size
+        scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * classes)
         traced = AttentionTrace.BYTES * beam_size * steps
-        return rows * (4 * (cached + scores) + 2 * vectors * positions + traced)
+        further = 2 * width * sum(self.source_tensors.values())
+        return rows * (4 * (cached + scores) + 2 * vectors * positions + traced + further)
+
+
+def _token_bytes(tensor: TensorSpec) -> int:
+    """Return the bytes of one token in a tensor of fixed axes and those of batch and source."""
+    return math.prod(axis for axis in tensor.shape if isinstance(axis, int)) * np.dtype(tensor.dtype).itemsize
 
 
 class Decoding:
@@ -134,7 +166,8 @@ class Decoding:
             padded[row, : len(source)] = source
         inputs = {"source": padded, "source_lengths": lengths}
         names = [f"memory_{part}_{layer}" for layer in range(self._footprint.layers) for part in ("keys", "values")]
-        written = dict(zip(names, self._backend.run("encode", inputs, names), strict=True))
+        everything = [*names, *self._footprint.source_tensors]
+        written = dict(zip(everything, self._backend.run("encode", inputs, everything), strict=True))
         before = len(self.search)
         rows = np.array([self.search.add(*search) for search in searches])
         count = len(self.search)

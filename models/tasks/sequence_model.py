@@ -48,14 +48,11 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
     def __init__(self, manifest: BundleManifest[ConfigT], tokenizer: TokenizerT, backend: Backend) -> None:
         super().__init__(manifest, backend)
         config = self.config
-        keys = [each.shape for each in manifest.graphs["encode"].outputs if each.name.startswith("memory_keys_")]
-        heads, size = (axis for axis in keys[0] if isinstance(axis, int))
-        footprint = Footprint(
-            layers=len(keys),
-            heads=heads,
-            hidden_size=heads * size,
+        footprint = Footprint.of_encoder(
+            manifest.graphs["encode"],
             vocab_size=config.vocab_size,
             step_vectors=self.step_vectors,
+            distributions=1 + len(manifest.output_layer.components),
         )
         inputs = {each.name for each in manifest.graphs["step"].inputs}
         attention = any(each.name == "attention" for each in manifest.graphs["step"].outputs)

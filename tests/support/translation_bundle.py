@@ -116,7 +116,8 @@ def randomize(model: TranslationModel, end_id: int) -> None:
     """Give an untrained model different biases and layer norms in every layer, and an end token of score 0.
 
     Graphs store equal weights once, which a trained model does not have. Decoder layers get larger outputs: otherwise
-    the best next token is always the last one, whose word vector the residual connections pass on.
+    the best next token is always the last one, whose word vector the residual connections pass on. Components that
+    are not kernels get random parameters.
     """
     for module in model.modules():
         if isinstance(module, (nn.Linear, nn.LayerNorm)):
@@ -127,6 +128,9 @@ def randomize(model: TranslationModel, end_id: int) -> None:
         for linear in (layer.self_attention.output, layer.cross_attention.output, layer.feed_forward.outer):
             linear.weight *= _DECODER_SCALE
     model.output_layer.weight[end_id] = 0.0
+    for component in model.output_layer.other_components():
+        for parameter in component.parameters():
+            parameter.normal_(0.0, 1 / model.network.hidden_size)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.bundling.topk import top_k
-from training.softmax import GeneralizedSoftmax, History, Kernel
-from training.softmax.components import Component
+from training.softmax import GeneralizedSoftmax, Kernel
+from training.softmax.components import Component, Context
 from training.softmax.kernel import as_rows, at_least_float32, from_rows
 from training.softmax.kernels import Linear, Power
 
@@ -78,11 +78,11 @@ class FoldedSoftmax(nn.Module):
             kept = [nn.Parameter(statistic, requires_grad=False) for statistic in _statistics(kernel, weight)]
             self._statistics.append(nn.ParameterList(kept))
 
-    def mixture_weights(self, hidden: Tensor, history: History | None = None) -> Tensor:
+    def mixture_weights(self, hidden: Tensor, history: Context | None = None) -> Tensor:
         """Return `GeneralizedSoftmax.mixture_weights` of rows: `[N, d]`, or `[B, T, d]` with a history -> `[N, K]`."""
         return as_rows(self._layer.mixture_weights(hidden, history))
 
-    def log_prob(self, hidden: Tensor, history: History | None = None) -> Tensor:
+    def log_prob(self, hidden: Tensor, history: Context | None = None) -> Tensor:
         """Return `GeneralizedSoftmax.log_prob` of rows: `[N, d]`, or `[B, T, d]` with a history -> `[N, V]`."""
         scores = [from_rows(score, hidden) for score in self.scores(as_rows(hidden))]
         return as_rows(self._layer.mix(hidden, scores, history))
@@ -128,7 +128,7 @@ class FoldedSoftmax(nn.Module):
             values, classes = top_k(self._layer.mix(hidden, [scores]), k)
         return values, classes, scores.amax(dim=-1) - values[:, 0]
 
-    def target_log_prob(self, hidden: Tensor, target: Tensor, history: History | None = None) -> Tensor:
+    def target_log_prob(self, hidden: Tensor, target: Tensor, history: Context | None = None) -> Tensor:
         """Return `GeneralizedSoftmax.target_log_prob` of rows: `[N, d]` or `[B, T, d]`, `[N]` -> `[N]`."""
         if self._layer.has_zeros:  # which classes have a probability at all is known to `mix` only
             return self.log_prob(hidden, history).gather(1, target[:, None])[:, 0]

@@ -4,6 +4,7 @@ Shapes: `B` sources, `S` source tokens, `T` target tokens, `d` hidden size.
 """
 
 import abc
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -39,6 +40,14 @@ class SequenceToSequenceModel(SoftmaxModel, abc.ABC):
     def encode_with_source(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Source | None]:
         """Return `encode`, and the source as components of the output layer read it, None where none does."""
         return self.encode(source, lengths), None
+
+    @property
+    def source_tensors(self) -> Mapping[str, tuple[str, tuple[str | int, ...]]]:
+        """Return type and shape of what the graph `step` reads of a source in addition to keys and values.
+
+        These are outputs of the graph `encode` too; their third axis is that of the source tokens.
+        """
+        return {}
 
     @abc.abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

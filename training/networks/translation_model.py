@@ -3,6 +3,8 @@
 Shapes: `B` sentences, `S` source tokens, `T` target tokens, `V` tokens of the joint vocabulary, `d` hidden size.
 """
 
+from collections.abc import Mapping
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -43,6 +45,17 @@ class TranslationModel(SequenceToSequenceModel):
     @property
     def source_size(self) -> int:
         return self.source_vectors.shape[0]
+
+    @property
+    def source_tensors(self) -> Mapping[str, tuple[str, tuple[str | int, ...]]]:
+        """Return the encoder's outputs and the tokens of the source where the output layer copies."""
+        if not self.output_layer.reads_source:
+            return {}
+        size = self.output_layer.hidden_size
+        return {
+            "memory_states": ("float32", ("batch", 1, "source", size)),
+            "memory_words": ("int64", ("batch", 1, "source")),
+        }
 
     @property
     def source_vectors(self) -> Tensor:

@@ -190,9 +190,7 @@ def quantize_sequences(
 ) -> Mapping[str, onnx.ModelProto]:
     """Return graphs with int8 products, by the ranges of activations in beam searches; `keep` stays float32."""
     recorder = RangeRecorder(models)
-    keys = [each for each in contracts["encode"].outputs if each.name.startswith("memory_keys")]
-    heads, size = (axis for axis in keys[0].shape if isinstance(axis, int))
-    footprint = Footprint(layers=len(keys), heads=heads, hidden_size=heads * size, vocab_size=vocab_size)
+    footprint = Footprint.of_encoder(contracts["encode"], vocab_size=vocab_size)
     for first in range(0, len(queries), _CALIBRATION_BATCH):
         group = queries[first : first + _CALIBRATION_BATCH]
         decoding = Decoding(

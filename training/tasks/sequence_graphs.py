@@ -21,7 +21,8 @@ _STEPS = 4
 def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn.Module) -> Mapping[str, ExportGraph]:
     """Return the graphs of a model as the manifest names them.
 
-    `encoder` reads sources `[B, S]` and lengths `[B]`, and returns for each layer keys and values `[B, H, S, d / H]`.
+    `encoder` reads sources `[B, S]` and lengths `[B]`, and returns for each layer keys and values `[B, H, S, d / H]`,
+    then the model's `source_tensors`.
     `step` reads tokens `[B, K]`, positions `[B]`, slots `[B, K]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k`
     `[]`, the caches' keys and values `[B, H, M, d / H]` of each layer, and the encoder's outputs; it returns
     log-probabilities and tokens `[B, K, C]`, most likely first, and the new caches. That of a model which
@@ -34,10 +35,11 @@ def sequence_graphs(model: SequenceToSequenceModel, encoder: nn.Module, step: nn
     memory: dict[str, tuple[str, tuple[str | int, ...]]] = {}
     caches: dict[str, tuple[str, tuple[str | int, ...]]] = {}
     lengths = ("int64", ("batch",))
-    for index in range(len(found) // 2):
+    for index in range((len(found) - len(model.source_tensors)) // 2):
         for part in ("keys", "values"):
             memory[f"memory_{part}_{index}"] = ("float32", ("batch", heads, "source", size))
             caches[f"{part}_{index}"] = ("float32", ("batch", heads, "slots", size))
+    memory |= model.source_tensors
     encode = contract({"source": ("int64", ("batch", "source")), "source_lengths": lengths}, memory)
     take_step = contract(
         {
@@ -83,7 +85,9 @@ def example_step(
     own = slots[:, :, None] == torch.arange(count)
     past = (torch.rand(own.shape, generator=generator) < 0.5) & ~own.any(dim=1, keepdim=True)
     _, heads, _, size = memory[0].shape
-    caches = torch.rand(len(memory), batch_size, heads, count, size, generator=generator) * 2 - 1
+    caches = (
+        torch.rand(len(memory) - len(model.source_tensors), batch_size, heads, count, size, generator=generator) * 2 - 1
+    )
     tokens = torch.randint(model.output_layer.weight.shape[0], (batch_size, beam), generator=generator)
     state = *caches, *memory
     if model.reads_slot_positions:

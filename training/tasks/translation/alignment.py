@@ -151,7 +151,8 @@ class _ForcedDecoder:
         memory = dict(zip(names, self._encode.run(names, given), strict=True))
         _, heads, _, size = memory["memory_keys_0"].shape
         count, steps = target.shape
-        caches = {name.removeprefix("memory_"): np.zeros((count, heads, steps, size), np.float32) for name in names}
+        cached = [name for name in names if name.startswith(("memory_keys_", "memory_values_"))]
+        caches = {name.removeprefix("memory_"): np.zeros((count, heads, steps, size), np.float32) for name in cached}
         wanted = [f"attention_{layer}" for layer in range(self._layers)]
         found = []
         for step in range(steps):

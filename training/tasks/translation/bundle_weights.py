@@ -34,6 +34,7 @@ _RENAMED = {
     },
     "step": {
         r"output_layer\._weights\.0": r"output_layer.weight",
+        r"output_layer\._layer\.(prior|others\..*)": r"output_layer.\1",
         r"projections\.(\d+)\.query": r"network.decoder.\1.self_attention.query",
         r"projections\.(\d+)\.(key|value)": r"network.decoder.\1.self_attention.key_value.\2",
         r"queries\.(\d+)": r"network.decoder.\1.cross_attention.query",
@@ -46,6 +47,8 @@ _RENAMED = {
 """
 _SCALED = re.compile(r"projections\.\d+\.query|queries\.\d+")
 """Queries that are stored multiplied by (d / heads)^-0.5."""
+_BY_INPUT = re.compile(r"output_layer\._layer\.others\.\d+\.query")
+"""Matrices that the model has as products read them, `[K, N]`."""
 
 
 def bundle_model(bundle: Path) -> TranslationModel:
@@ -77,6 +80,7 @@ def bundle_model(bundle: Path) -> TranslationModel:
     )
     (kernel,) = softmax.kernels
     kernels = [{"name": kernel.name, **kernel.hyperparameters}]
+    kernels += [each.model_dump(include={"name", "weight"}) | each.hyperparameters for each in softmax.components]
     layer = GeneralizedSoftmax(
         config.vocab_size, sizes.hidden_size, kernels, sparse_k=softmax.sparse_k, alpha=softmax.alpha
     )
@@ -112,7 +116,8 @@ def _stored(model: onnx.ModelProto) -> Weights:
     for name, array in arrays.items():
         if name.endswith("_int8"):
             plain = name.removesuffix("_int8")
-            found[plain] = (array.astype(np.float32) * arrays[f"{plain}_scales"]).T.copy()
+            dequantized = array.astype(np.float32) * arrays[f"{plain}_scales"]
+            found[plain] = dequantized if _BY_INPUT.match(plain) else dequantized.T.copy()
     for name, array in arrays.items():
         if name.endswith("_rows"):
             plain = name.removesuffix("_rows")

@@ -21,23 +21,28 @@ from training.bundling.topk import top_k
 from training.networks.operators import attend, attend_some, slot_indices, write_slots
 from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
+from training.softmax import Source
 from training.tasks.sequence_graphs import sequence_graphs
 
 __all__ = ["DecoderStepGraph", "EncoderGraph", "translation_graphs"]
 
 
 class EncoderGraph(nn.Module):
-    """Reads sources once: cross-attention keys and values of every decoder layer."""
+    """Reads sources once: cross-attention keys and values of every decoder layer, and what is copied from."""
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
         self.network: Transformer = model.network
+        self.reads_source = model.output_layer.reads_source
         self.embedding = model.source_vectors
         self.projections = projections(layer.attention for layer in model.network.encoder_layers())
         self.memory = nn.ModuleList(KeyValue(layer.cross_attention) for layer in model.network.decoder_layers())
 
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
-        """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`."""
+        """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`.
+
+        Where the output layer copies, outputs `[B, 1, S, d]` and tokens `[B, 1, S]` of the source follow.
+        """
         hidden = self.network.embed_source(functional.embedding(source, self.embedding)).flatten(0, 1)
         bias = None if self.network.biases is None else self._score_bias(source.shape[1], source_lengths)
         for index, layer in enumerate(self.network.encoder_layers()):
@@ -55,6 +60,8 @@ class EncoderGraph(nn.Module):
         for project, decoder_layer in zip(self.memory, self.network.decoder_layers(), strict=True):
             shape = (*source.shape, decoder_layer.cross_attention.heads, -1)
             memory += [part.view(shape).transpose(1, 2) for part in project(hidden)]
+        if self.reads_source:
+            memory += [hidden.view(*source.shape, -1)[:, None], source[:, None]]
         return tuple(memory)
 
     def _score_bias(self, width: int, lengths: Tensor) -> Tensor:
@@ -70,6 +77,7 @@ class DecoderStepGraph(nn.Module):
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
         self.network: Transformer = model.network
+        self.reads_source = model.output_layer.reads_source
         self.embedding = model.target_vectors
         self.output_layer = FoldedSoftmax(model.output_layer)
         self.projections = projections(layer.self_attention for layer in model.network.decoder_layers())
@@ -87,8 +95,8 @@ class DecoderStepGraph(nn.Module):
     ) -> tuple[Tensor, ...]:
         """tokens and slots `[B, K]`, positions `[B]`, visible `[B, K, M]`, source lengths `[B]`, `C` as `k` `[]`.
 
-        `state` holds for each layer the cache's keys and values `[B, H, M, d / H]`, then for each layer what the
-        encoder said; of a network with relative biases, the positions of the slots `[B, M]` go before.
+        `state` holds for each layer the cache's keys and values `[B, H, M, d / H]`, then the outputs of the
+        encoder; of a network with relative biases, the positions of the slots `[B, M]` go before.
         -> log-probabilities `[B, K, C]` and tokens `[B, K, C]`, most likely first, and the new caches.
         """
         layers = self.network.decoder_layers()
@@ -115,13 +123,19 @@ class DecoderStepGraph(nn.Module):
             attended = attend(query, memory[2 * index], memory[2 * index + 1], source_lengths, heads).flatten(0, 1)
             hidden = layer.after(1, hidden, layer.cross_attention.output(attended))
             hidden = layer.after(2, hidden, layer.feed_forward(layer.before(2, hidden)))
-        values, words = top_k(self.output_layer.log_prob(self.network.decoder_norm(hidden)), k)
+        hidden = self.network.decoder_norm(hidden)
+        if self.reads_source:
+            states, words = memory[2 * len(layers) :]
+            seen = torch.arange(words.shape[2], device=words.device) < source_lengths[:, None]
+            context = Source(words[:, 0], states[:, 0], seen)
+            log_prob = self.output_layer.log_prob(hidden.view(*tokens.shape, -1), context)
+        else:
+            log_prob = self.output_layer.log_prob(hidden)
+        values, candidates = top_k(log_prob, k)
         shape = (*tokens.shape, -1)
-        return values.view(shape), words.view(shape), *written
+        return values.view(shape), candidates.view(shape), *written
 
 
 def translation_graphs(model: TranslationModel) -> Mapping[str, ExportGraph]:
-    """Return the graphs `encode` and `step` of a model; raises `ValueError` where its output layer copies."""
-    if model.output_layer.reads_source:
-        raise ValueError("output_layer.kernels: a translator with copy cannot be exported")
+    """Return the graphs `encode` and `step` of a model."""
     return sequence_graphs(model, EncoderGraph(model), DecoderStepGraph(model))

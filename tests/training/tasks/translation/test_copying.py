@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 import torch
 
+from models.store import load_bundle
+from models.tasks.translation import Translator
+from models.text.glossary import Glossary
 from training.data.batching import IGNORED
 from training.recipe.loading import parse_recipe
 from training.run import checkpoint
 from training.run.directory import RunDirectory
+from training.run.export import export_run
 from training.run.loop import Trainer
 from training.run.session import load_trained, start_run
 from training.softmax.components import Copy
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.initial import weights_for_components
+from training.tasks.translation.reading import split_pairs
 from training.tasks.translation.settings import TranslationRecipe
 
 CPU = torch.device("cpu")
@@ -102,6 +107,21 @@ def _right(task: TranslationTask) -> float:
 def test_names_that_training_has_not_seen_are_copied(plain: TranslationTask, copying: TranslationTask) -> None:
     assert _right(copying) > 0.75
     assert _right(plain) < 0.25
+
+
+def test_a_bundle_copies_them_too(copying: TranslationTask, data_dir: Path) -> None:
+    """With a beam; terms of a glossary and protected parts take the place of what would be copied."""
+    run = RunDirectory(data_dir / "copying")
+    translator = load_bundle(export_run(run, data_dir / "models", data_dir).path, threads=1)
+    assert isinstance(translator, Translator)
+    sources, targets = zip(*split_pairs(copying.recipe.data, "test", data_dir), strict=True)
+    outputs = [each.translations[0].text for each in translator.translate(sources)]
+    assert sum(map(str.__eq__, outputs, targets)) / len(targets) > 0.75
+    bound = translator.translate(["wo ist Kolabi", "wo ist {name}"], glossary=Glossary.of({"Kolabi": "Mabufo"}))
+    assert [uses.used for uses in bound[0].translations[0].glossary or ()] == [True]
+    assert "Mabufo" in bound[0].translations[0].text
+    assert "{name}" in bound[1].translations[0].text
+    assert translator.config.alignment is not None  # attention is an output of graphs that copy as well
 
 
 @torch.no_grad()
