@@ -42,13 +42,11 @@ class Footprint:
     vocab_size: int
     step_vectors: int = 1
     """Vectors that a step computes for each hypothesis."""
-    distributions: int = 1
-    """Distributions over the vocabulary that a step mixes for each hypothesis, those of kernels counted as one."""
     source_tensors: Mapping[str, int] = field(default_factory=dict)
     """Outputs of the encoder other than keys and values, with the bytes that they have for each source token."""
 
     @classmethod
-    def of_encoder(cls, encode: Graph, *, vocab_size: int, step_vectors: int = 1, distributions: int = 1) -> Self:
+    def of_encoder(cls, encode: Graph, *, vocab_size: int, step_vectors: int = 1) -> Self:
         """Return the sizes of a decoder by the contract of its encoder."""
         outputs = {each.name: each for each in encode.outputs}
         names = [name for name in outputs if name.startswith("memory_keys_")]
@@ -60,7 +58,6 @@ class Footprint:
             hidden_size=heads * size,
             vocab_size=vocab_size,
             step_vectors=step_vectors,
-            distributions=distributions,
             source_tensors={name: _token_bytes(each) for name, each in outputs.items() if name not in own},
         )
 
@@ -75,8 +72,7 @@ class Footprint:
         vectors = self.step_vectors * beam_size
         positions, others = beam_size * steps + width, vectors - beam_size
         cached = (2 * self.layers + 1) * self.hidden_size * positions
-        classes = self.distributions * self.vocab_size
-        scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * classes)
+        scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * self.vocab_size)
         traced = AttentionTrace.BYTES * beam_size * steps
         further = 2 * width * sum(self.source_tensors.values())
         return rows * (4 * (cached + scores) + 2 * vectors * positions + traced + further)

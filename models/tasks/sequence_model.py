@@ -52,7 +52,6 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
             manifest.graphs["encode"],
             vocab_size=config.vocab_size,
             step_vectors=self.step_vectors,
-            distributions=1 + len(manifest.output_layer.components),
         )
         inputs = {each.name for each in manifest.graphs["step"].inputs}
         attention = any(each.name == "attention" for each in manifest.graphs["step"].outputs)

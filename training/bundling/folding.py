@@ -1,17 +1,19 @@
 """The output layer as it is exported: terms that do not depend on the context are computed once, before export.
 
-Shapes: `N` positions, `V` classes, `d` hidden size, `K` mixture components, `R` inner products a position needs.
+Shapes: `N` positions, `V` classes, `d` hidden size, `K` mixture components, `R` inner products a position needs,
+`B` texts, `T` positions of each, `S` source tokens.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from training.bundling.topk import top_k
-from training.softmax import GeneralizedSoftmax, Kernel
-from training.softmax.components import Component, Context
+from training.softmax import GeneralizedSoftmax, Kernel, Source
+from training.softmax.components import Attention, Component, Context
 from training.softmax.kernel import as_rows, at_least_float32, from_rows
 from training.softmax.kernels import Linear, Power
 
@@ -109,6 +111,28 @@ class FoldedSoftmax(nn.Module):
         # Sums that are equal in float32 may have logarithms in another order.
         values, order = top_k(values, k)
         return values, chosen.gather(1, order)
+
+    def top_k_with_source(self, hidden: Tensor, k: Tensor, source: Source, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the k largest of `log_prob` and their classes: `[B, T, d]`, k `[]` -> two of `[N, k]`.
+
+        `places` `[B, S]` are the `first_places` of the source. Classes that are not in the source have the order that
+        the kernels give them, and only the S others are mixed: no further distribution over all classes is computed.
+        """
+        kernels, others = self._layer.split(hidden, self.scores(as_rows(hidden)), source)
+        words = torch.where(source.visible, source.words, source.words[:, :1])  # the first one is no padding
+        words, first = (
+            each[:, None].expand(-1, hidden.shape[1], -1).flatten(0, 1)
+            for each in (words, source.visible & (places == torch.arange(places.shape[1], device=places.device)))
+        )
+        rows = places[:, None].expand(-1, hidden.shape[1], -1).flatten(0, 1)
+        joint = [kernels.gather(1, words)]
+        for log_weight, each in others:
+            assert isinstance(each, Attention)
+            joint.append(log_weight[:, None] + replace(each, words=rows).log_prob(rows.shape[1]))
+        mixed = self._layer.log_sum(torch.stack(joint)).masked_fill(~first, -torch.inf)
+        values, classes = top_k(kernels.scatter(1, words, -torch.inf), k)
+        best, chosen = top_k(torch.cat([mixed, values], dim=1), k)
+        return best, torch.cat([words, classes], dim=1).gather(1, chosen)
 
     @property
     def has_normalizer(self) -> bool:

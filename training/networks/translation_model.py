@@ -48,13 +48,14 @@ class TranslationModel(SequenceToSequenceModel):
 
     @property
     def source_tensors(self) -> Mapping[str, tuple[str, tuple[str | int, ...]]]:
-        """Return the encoder's outputs and the tokens of the source where the output layer copies."""
+        """Return the parts of `Source` where the output layer copies."""
         if not self.output_layer.reads_source:
             return {}
         size = self.output_layer.hidden_size
         return {
             "memory_states": ("float32", ("batch", 1, "source", size)),
             "memory_words": ("int64", ("batch", 1, "source")),
+            "memory_places": ("int64", ("batch", 1, "source")),
         }
 
     @property

@@ -101,6 +101,12 @@ class Source:
             },
         )
 
+    def first_places(self) -> Tensor:
+        """Return for each token the first position with the same one: `[B, S]`."""
+        places = torch.arange(self.words.shape[1], device=self.words.device)
+        same = self.words[:, :, None] == self.words[:, None]
+        return torch.where(same, places, self.words.shape[1]).amin(-1)
+
 
 Context = History | Source
 """What components may read in addition to the hidden state of a position."""

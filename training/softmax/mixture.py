@@ -524,6 +524,22 @@ class GeneralizedSoftmax(nn.Module):
         parts = [weights + each for weights, each in zip(log_weights, kernels, strict=False)]
         return parts + [log_weights[place] + each.log_prob(classes) for place, each in given]
 
+    def split(
+        self, hidden: Tensor, scores: Sequence[Tensor], history: Context | None
+    ) -> tuple[Tensor, list[tuple[Tensor, Distribution]]]:
+        """Return what `mix` adds up: log-probabilities of the kernels, weights included, and the other components.
+
+        `[..., d]`, a list of `[N, V]` -> `[N, V]`, and for each component with a distribution the logarithms of its
+        weights `[N]`, and the distributions.
+        """
+        others, rows = self._distributions(hidden, history), as_rows(hidden)
+        log_weights = self._log_weights(rows, others).t()
+        parts = [weight[:, None] + self._log_softmax(each) for weight, each in zip(log_weights, scores, strict=False)]
+        given = [
+            (weight, each) for weight, each in zip(log_weights[len(scores) :], others, strict=True) if each is not None
+        ]
+        return parts[0] if len(parts) == 1 else self.log_sum(torch.stack(parts)), given
+
     def mix_targets(self, hidden: Tensor, target: Tensor, found: Tensor, history: Context | None = None) -> Tensor:
         """Return log-probabilities of targets from those of the kernels: `[..., d]`, `[N]`, `[N, kernels]` -> `[N]`."""
         return self._mixed_columns(as_rows(hidden), target, self._distributions(hidden, history), found)

@@ -41,7 +41,8 @@ class EncoderGraph(nn.Module):
     def forward(self, source: Tensor, source_lengths: Tensor) -> tuple[Tensor, ...]:
         """source `[B, S]`, its lengths `[B]` -> for each layer keys and values `[B, H, S, d / H]`.
 
-        Where the output layer copies, outputs `[B, 1, S, d]` and tokens `[B, 1, S]` of the source follow.
+        Where the output layer copies, the encoder's outputs `[B, 1, S, d]`, the tokens of the source and their
+        `first_places` `[B, 1, S]` follow.
         """
         hidden = self.network.embed_source(functional.embedding(source, self.embedding)).flatten(0, 1)
         bias = None if self.network.biases is None else self._score_bias(source.shape[1], source_lengths)
@@ -61,7 +62,9 @@ class EncoderGraph(nn.Module):
             shape = (*source.shape, decoder_layer.cross_attention.heads, -1)
             memory += [part.view(shape).transpose(1, 2) for part in project(hidden)]
         if self.reads_source:
-            memory += [hidden.view(*source.shape, -1)[:, None], source[:, None]]
+            states = hidden.view(*source.shape, -1)
+            places = Source(source, states, source >= 0).first_places()
+            memory += [states[:, None], source[:, None], places[:, None]]
         return tuple(memory)
 
     def _score_bias(self, width: int, lengths: Tensor) -> Tensor:
@@ -125,13 +128,12 @@ class DecoderStepGraph(nn.Module):
             hidden = layer.after(2, hidden, layer.feed_forward(layer.before(2, hidden)))
         hidden = self.network.decoder_norm(hidden)
         if self.reads_source:
-            states, words = memory[2 * len(layers) :]
-            seen = torch.arange(words.shape[2], device=words.device) < source_lengths[:, None]
-            context = Source(words[:, 0], states[:, 0], seen)
-            log_prob = self.output_layer.log_prob(hidden.view(*tokens.shape, -1), context)
+            states, words, places = (each[:, 0] for each in memory[2 * len(layers) :])
+            read = torch.arange(words.shape[1], device=words.device) < source_lengths[:, None]
+            source, hidden = Source(words, states, read), hidden.view(*tokens.shape, -1)
+            values, candidates = self.output_layer.top_k_with_source(hidden, k, source, places)
         else:
-            log_prob = self.output_layer.log_prob(hidden)
-        values, candidates = top_k(log_prob, k)
+            values, candidates = top_k(self.output_layer.log_prob(hidden), k)
         shape = (*tokens.shape, -1)
         return values.view(shape), candidates.view(shape), *written
 

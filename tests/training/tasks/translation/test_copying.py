@@ -3,7 +3,6 @@
 The names of the sentences are made up, and those of test sentences occur in no training sentence.
 """
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,13 @@ import torch
 from models.store import load_bundle
 from models.tasks.translation import Translator
 from models.text.glossary import Glossary
+from tests.support.name_pairs import (
+    name_recipe,
+    name_recipe_content,
+    right_translations,
+    train_names,
+    write_name_pairs,
+)
 from training.data.batching import IGNORED
 from training.recipe.loading import parse_recipe
 from training.run import checkpoint
@@ -24,89 +30,33 @@ from training.softmax.components import Copy
 from training.tasks.translation import TranslationTask
 from training.tasks.translation.initial import weights_for_components
 from training.tasks.translation.reading import split_pairs
-from training.tasks.translation.settings import TranslationRecipe
 
 CPU = torch.device("cpu")
 COPY = ["lin", "copy"]
-_PATTERNS = (
-    ("{} wohnt in {}", "{} lives in {}"),
-    ("{} kennt {} gut", "{} knows {} well"),
-    ("heute ruft {} an", "today {} calls"),
-    ("wo ist {}", "where is {}"),
-)
-
-
-def _name(generator: random.Random) -> str:
-    syllables = (generator.choice("bdfgklmnprstvz") + generator.choice("aeiou") for _ in range(3))
-    return "".join(syllables).capitalize()
-
-
-def _pair(generator: random.Random) -> str:
-    german, english = generator.choice(_PATTERNS)
-    names = [_name(generator) for _ in range(german.count("{}"))]
-    return f"{german.format(*names)}\t{english.format(*names)}"
 
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("names")
-    for seed, (split, count) in enumerate({"train": 400, "dev": 20, "test": 60}.items()):
-        generator = random.Random(seed)
-        lines = [_pair(generator) for _ in range(count)]
-        (directory / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_name_pairs(directory)
     return directory
-
-
-def _content(kernels: Any = "lin", **fields: Any) -> dict[str, Any]:
-    files = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
-    network = {"hidden_size": 32, "inner_size": 64, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}
-    return {
-        "name": "names",
-        "task": "translation",
-        "data": {"files": files, "source": "de", "target": "en", "vocab_size": 310, "batch_tokens": 512},
-        "network": {**network, "dropout": 0.0},
-        "output_layer": {"kernels": kernels, "label_smoothing": 0.05},
-        "loop": {"epochs": 14, "learning_rate": 8e-3, "warmup_steps": 20, "precision": "float32", "patience": 14},
-        "export": {"max_tokens": 60},
-        **fields,
-    }
-
-
-def _recipe(kernels: Any = "lin", **fields: Any) -> TranslationRecipe:
-    recipe = parse_recipe(_content(kernels, **fields))
-    assert isinstance(recipe, TranslationRecipe)
-    return recipe
-
-
-def _trained(recipe: TranslationRecipe, run: RunDirectory, data_dir: Path) -> TranslationTask:
-    start_run(recipe, run, data_dir)
-    torch.manual_seed(0)
-    task = TranslationTask.open(recipe, run, data_dir, CPU)
-    Trainer(task, run, recipe.loop).fit(lambda line: None)
-    return task
 
 
 @pytest.fixture(scope="module")
 def plain(data_dir: Path) -> TranslationTask:
     """Trained without copying, in the run directory `plain`."""
-    return _trained(_recipe("lin"), RunDirectory(data_dir / "plain"), data_dir)
+    return train_names(name_recipe("lin"), RunDirectory(data_dir / "plain"), data_dir)
 
 
 @pytest.fixture(scope="module")
 def copying(data_dir: Path) -> TranslationTask:
     """The same with copying, in the run directory `copying`."""
-    return _trained(_recipe(COPY), RunDirectory(data_dir / "copying"), data_dir)
-
-
-def _right(task: TranslationTask) -> float:
-    """The fraction of test sentences whose translation is the reference, with all names."""
-    outputs, references = task.outputs_and_references(task.batches("test"))
-    return sum(output == right for output, (right,) in zip(outputs, references, strict=True)) / len(outputs)
+    return train_names(name_recipe(COPY), RunDirectory(data_dir / "copying"), data_dir)
 
 
 def test_names_that_training_has_not_seen_are_copied(plain: TranslationTask, copying: TranslationTask) -> None:
-    assert _right(copying) > 0.75
-    assert _right(plain) < 0.25
+    assert right_translations(copying) > 0.75
+    assert right_translations(plain) < 0.25
 
 
 def test_a_bundle_copies_them_too(copying: TranslationTask, data_dir: Path) -> None:
@@ -146,7 +96,7 @@ def test_the_loss_is_that_of_the_mixture(copying: TranslationTask) -> None:
 
 
 def _starting(data_dir: Path, tmp_path: Path, kernels: Any) -> tuple[TranslationTask, RunDirectory]:
-    recipe, run = _recipe(kernels, initial=str(data_dir / "plain")), RunDirectory(tmp_path / "run")
+    recipe, run = name_recipe(kernels, initial=str(data_dir / "plain")), RunDirectory(tmp_path / "run")
     start_run(recipe, run, data_dir)
     torch.manual_seed(1)
     return TranslationTask.open(recipe, run, data_dir, CPU), run
@@ -189,8 +139,8 @@ def test_other_kernels_are_refused(plain: TranslationTask, data_dir: Path, tmp_p
 
 
 def test_guided_alignment_trains_with_copying(data_dir: Path, tmp_path: Path) -> None:
-    recipe = _recipe(COPY, guided_alignment={"weight": 0.1}, loop={"epochs": 1})
-    task = _trained(recipe, RunDirectory(tmp_path / "run"), data_dir)
+    recipe = name_recipe(COPY, guided_alignment={"weight": 0.1}, loop={"epochs": 1})
+    task = train_names(recipe, RunDirectory(tmp_path / "run"), data_dir)
     (fresh,) = task.model.output_layer.other_components()
     assert isinstance(fresh, Copy)
     assert fresh.offset.ne(0).any()
@@ -202,10 +152,13 @@ def test_guided_alignment_trains_with_copying(data_dir: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (_content("lin, cache"), "components that are not kernels are for language-model, not translation: cache"),
-        (_content("lin, copy, unigram"), "not translation: unigram"),
-        (_content("copy"), "a kernel must come first"),
-        (_content(["lin", {"name": "copy", "window": 5}]), r"(\n.*)?component 'copy': .*window"),
+        (
+            name_recipe_content("lin, cache"),
+            "components that are not kernels are for language-model, not translation: cache",
+        ),
+        (name_recipe_content("lin, copy, unigram"), "not translation: unigram"),
+        (name_recipe_content("copy"), "a kernel must come first"),
+        (name_recipe_content(["lin", {"name": "copy", "window": 5}]), r"(\n.*)?component 'copy': .*window"),
         (
             {
                 "name": "a",
@@ -224,5 +177,5 @@ def test_components_that_a_task_has_no_context_for_are_refused(content: dict[str
 
 
 def test_compilation_has_no_effect() -> None:
-    recipe = _recipe(COPY, loop={"compile": True})
+    recipe = name_recipe(COPY, loop={"compile": True})
     assert "loop.compile has no effect with an output layer that copies" in list(recipe.ineffective_fields())

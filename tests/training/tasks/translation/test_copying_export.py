@@ -23,7 +23,9 @@ from models.tasks.translation import Translator
 from models.text.glossary import Glossary
 from tests.models.reference_search import best
 from tests.support.translation_bundle import make_bundle
+from training.bundling.folding import FoldedSoftmax
 from training.networks.translation_model import TranslationModel
+from training.softmax import GeneralizedSoftmax, Source
 from training.softmax.components import Copy
 from training.tasks.translation.bundle_weights import bundle_model
 
@@ -70,7 +72,7 @@ def _loaded(bundle: Path, backend: Any = "onnx") -> Translator:
 def decoder(request: pytest.FixtureRequest, bundle: Path, manifest: Manifest) -> Decoder:
     """A decoder whose outputs may be bytes that are no text, as those of the plain search."""
     translator = _loaded(bundle, request.param)
-    footprint = Footprint.of_encoder(manifest.graphs["encode"], vocab_size=300, distributions=2)
+    footprint = Footprint.of_encoder(manifest.graphs["encode"], vocab_size=300)
     return Decoder(translator.backend, footprint, translator.config.special_tokens, reuse_slots=True)
 
 
@@ -78,7 +80,7 @@ def _source(seed: int, length: int) -> tuple[int, ...]:
     return tuple(np.random.default_rng(seed).integers(2, 300, length).tolist())
 
 
-SOURCES = [_source(seed, length) for seed, length in enumerate([4, 1, 13, 7, 30, 2])]
+SOURCES = [*(_source(seed, length) for seed, length in enumerate([4, 1, 13, 7, 30, 2])), (7, 7, 9, 7, 9)]
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ def test_sources_that_join_and_leave_are_decoded_as_by_the_model_alone(
     options = SearchOptions(n_best=beam_size)
     while waiting or len(decoding):
         if waiting and len(decoding) < 3:
-            group = [waiting.pop(0) for _ in range(2)]
+            group = [waiting.pop(0) for _ in range(min(2, len(waiting)))]
             decoding.add(group, [(source, options, LIMIT - len(source) // 2) for source in group])
         found |= dict(decoding.step())
     assert set(found) == set(SOURCES)
@@ -129,6 +131,28 @@ def test_the_model_copies(model: TranslationModel) -> None:
         given = torch.tensor([[*source, END]]), torch.tensor([len(source) + 1]), torch.tensor([[END, *source]])
         weights.append(model.output_layer.mixture_weights(*model.read(*given))[0, :, 1])
     assert 0.1 < torch.cat(weights).mean() < 0.9
+
+
+@pytest.mark.parametrize("options", [{}, {"sparse_k": 20, "bias": True}], ids=str)
+@pytest.mark.parametrize("kernels", ["lin, copy", "2*lin, pow, copy, copy", ["lin", {"name": "copy", "weight": 0.4}]])
+@torch.no_grad()
+def test_the_best_classes_are_those_of_the_whole_distribution(kernels: Any, options: dict[str, Any]) -> None:
+    """Of sources with repeated tokens, and with padding by tokens that no source has."""
+    torch.manual_seed(0)
+    layer = GeneralizedSoftmax(60, 8, kernels, **options)
+    for parameter in layer.parameters():
+        parameter.normal_()
+    words = torch.tensor([[5, 9, 5, 5, 11], [7, 7, 50, 51, 52], [0, 50, 50, 50, 50]])
+    visible = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
+    source, hidden = Source(words, torch.randn(3, 5, 8), visible), torch.randn(3, 4, 8)
+    expected = layer.log_prob(hidden, history=source).flatten(0, 1)
+    assert source.first_places().tolist() == [[0, 1, 0, 0, 4], [0, 0, 2, 3, 4], [0, 1, 1, 1, 1]]
+    for k in (1, 5, 60):
+        values, classes = FoldedSoftmax(layer).top_k_with_source(hidden, torch.tensor(k), source, source.first_places())
+        torch.testing.assert_close(values, expected.topk(k).values)
+        kept = values > -torch.inf
+        torch.testing.assert_close(expected.gather(1, classes)[kept], values[kept])
+        assert all(len(set(row[own].tolist())) == int(own.sum()) for row, own in zip(classes, kept, strict=True))
 
 
 def test_the_bundle_names_the_component(bundle: Path, manifest: Manifest) -> None:
@@ -166,12 +190,12 @@ def test_int8_graphs_have_the_products_of_copying_too(int8_bundle: Path, bundle:
 
 
 def test_a_source_counts_for_the_memory_of_a_decoding(manifest: Manifest) -> None:
-    """By hand: 64 float32 and an int64 a source token, twice; 3 more arrays of 5 * 300 log-probabilities."""
-    copying = Footprint.of_encoder(manifest.graphs["encode"], vocab_size=300, distributions=2)
-    assert copying.source_tensors == {"memory_states": 4 * 64, "memory_words": 8}
+    """By hand: 64 float32 and two int64 a source token, twice."""
+    copying = Footprint.of_encoder(manifest.graphs["encode"], vocab_size=300)
+    assert copying.source_tensors == {"memory_states": 4 * 64, "memory_words": 8, "memory_places": 8}
     plain = Footprint(layers=1, heads=4, hidden_size=64, vocab_size=300)
     sizes = {"beam_size": 5, "rows": 3, "steps": 4, "width": 7}
-    assert copying.bytes(**sizes) - plain.bytes(**sizes) == 3 * (2 * 7 * (4 * 64 + 8) + 4 * 3 * 5 * 300)
+    assert copying.bytes(**sizes) - plain.bytes(**sizes) == 3 * 2 * 7 * (4 * 64 + 2 * 8)
 
 
 def test_a_bundle_that_copies_can_be_trained_on(model: TranslationModel) -> None:
