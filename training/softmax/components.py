@@ -236,6 +236,18 @@ class Attention:
         # Where the target is absent, any finite values: the logarithm of no place would have the gradient NaN.
         return torch.logsumexp(chosen.masked_fill(absent[:, None], 0.0), dim=-1).masked_fill(absent, -torch.inf)
 
+    def by_word(self) -> tuple[Tensor, Tensor]:
+        """Return for each place the log-probability of its word and the places of that: two of `[N, E]`.
+
+        A place that is not seen has the log-probability minus infinity and the number 0. Holds `[N, E, E]`.
+        """
+        seen = self.log_weights > -torch.inf
+        same = (self.words[:, :, None] == self.words[:, None]) & (seen[:, :, None] & seen[:, None])
+        # Of a place that is not seen, any finite values: the softmax over no place would have the gradient NaN.
+        finite = self.log_weights.masked_fill(~seen, 0.0)[:, None]
+        total = torch.logsumexp(finite.masked_fill(~same & seen[:, :, None], -torch.inf), dim=-1)
+        return total.masked_fill(~seen, -torch.inf), same.sum(-1)
+
     def rows(self, chosen: Tensor | slice) -> Self:
         return replace(
             self, log_weights=self.log_weights[chosen], words=self.words[chosen], log_mass=self.log_mass[chosen]

@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from . import elementwise
 from .alpha_entmax import check_alpha, log_entmax
 from .compiled import builds_layers, compiled_loss
-from .components import Component, Context, Distribution, build_component, component_class
+from .components import Attention, Component, Context, Distribution, build_component, component_class
 from .kernel import (
     Kernel,
     as_rows,
@@ -532,8 +533,13 @@ class GeneralizedSoftmax(nn.Module):
         `[..., d]`, a list of `[N, V]` -> `[N, V]`, and for each component with a distribution the logarithms of its
         weights `[N]`, and the distributions.
         """
-        others, rows = self._distributions(hidden, history), as_rows(hidden)
-        log_weights = self._log_weights(rows, others).t()
+        return self._split(as_rows(hidden), scores, self._distributions(hidden, history))
+
+    def _split(
+        self, hidden: Tensor, scores: Sequence[Tensor], others: Sequence[Distribution | None]
+    ) -> tuple[Tensor, list[tuple[Tensor, Distribution]]]:
+        """Return `split` of rows: `[N, d]`, a list of `[N, V]`."""
+        log_weights = self._log_weights(hidden, others).t()
         parts = [weight[:, None] + self._log_softmax(each) for weight, each in zip(log_weights, scores, strict=False)]
         given = [
             (weight, each) for weight, each in zip(log_weights[len(scores) :], others, strict=True) if each is not None
@@ -866,9 +872,34 @@ class GeneralizedSoftmax(nn.Module):
             if parts.margin is not None:
                 own = replace(self._parts(), temperature=parts.temperature, margin=parts.margin)
                 scores = plain_target_scores(own, hidden, own.tensors(), target)[2]
-            return terms.mean_class(self._finite_log_prob(hidden, scores, _rows(others, rows)))
+            found = _rows(others, rows)
+            if terms.class_weights is None and (attention := self._few_words(found)) is not None:
+                return self._mean_with_words(hidden, scores, found, attention)
+            return terms.mean_class(self._finite_log_prob(hidden, scores, found))
 
         return self._chunked(mean, hidden, target, torch.arange(len(target), device=target.device))
+
+    def _few_words(self, others: Sequence[Distribution | None]) -> Attention | None:
+        """Return the only distribution other than those of kernels, where it is one over few words, else None."""
+        given = [each for each in others if each is not None]
+        if self.has_zeros or len(given) != 1 or not isinstance(given[0], Attention):
+            return None
+        few = given[0].words.shape[1] ** 2 <= self.weight.shape[0] * self.num_components
+        return given[0] if few else None
+
+    def _mean_with_words(
+        self, hidden: Tensor, scores: list[Tensor], others: Sequence[Distribution | None], attention: Attention
+    ) -> Tensor:
+        """Return the mean log-probability over classes, mixing only those that are words of a context: `[N]`.
+
+        The kernels alone give the others' log-probabilities. Of a word at several places, each adds its part.
+        """
+        kernels, ((log_weight, _),) = self._split(hidden, scores, others)
+        totals, counts = attention.by_word()
+        seen = counts > 0
+        odds = log_weight[:, None] + totals.masked_fill(~seen, 0.0) - kernels.gather(1, attention.words)
+        gains = functional.softplus(odds).masked_fill(~seen, 0.0) / counts.clamp_min(1)
+        return kernels.mean(-1) + gains.sum(-1) / kernels.shape[1]
 
     def _chunked(self, function: Callable[..., Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
         """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""

@@ -160,6 +160,29 @@ def test_gradients_are_those_of_differences(kernels: Any, options: dict[str, Any
     assert torch.autograd.gradcheck(loss, inputs)
 
 
+@pytest.mark.parametrize("kernels", [["lin", "copy"], ["lin", "pow", {"name": "copy", "weight": 0.3}]])
+def test_smoothing_of_many_classes_mixes_those_of_the_source_alone(kernels: Any) -> None:
+    """With so many classes that the pairs of source tokens are fewer; repeated tokens, padding, no token at all."""
+    layer = GeneralizedSoftmax(40, D, kernels).double()
+    hidden, targets, source = _example()
+    words = torch.tensor([[3, 39, 3, 3, 39], [5, 5, 6, 7, 8], [9, 9, 9, 9, 9]])
+    source = replace(source, words=words, visible=source.visible & (torch.arange(B) < 2)[:, None])
+    given = [each.detach().requires_grad_() for each in (hidden, source.states, *layer.parameters())]
+
+    def loss(hidden: Tensor, states: Tensor, *parameters: Tensor) -> Tensor:
+        named = dict(zip(dict(layer.named_parameters()), parameters, strict=True))
+        arguments = {"history": replace(source, states=states), "reduction": "none", **SMOOTHING}
+        found: Tensor = torch.func.functional_call(layer, named, (hidden, targets), arguments)
+        return found
+
+    log_prob = layer.log_prob(hidden, history=source)
+    chosen = log_prob.gather(-1, targets[..., None])[..., 0]
+    torch.testing.assert_close(loss(*given), -(0.9 * chosen + 0.1 * log_prob.mean(-1)))
+    assert torch.autograd.gradcheck(loss, given)
+    gradients = torch.autograd.grad(loss(*given).sum(), given)
+    assert all(bool(each.isfinite().all()) for each in gradients)
+
+
 # ---- padding ----------------------------------------------------------------------------------------------
 
 
