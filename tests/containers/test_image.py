@@ -1,6 +1,7 @@
 """The image, built and run: bounded, read-only, as an unprivileged user. `make test-containers`."""
 
 import json
+import re
 import shutil
 import subprocess
 import time
@@ -89,6 +90,19 @@ def assert_packages_are_listed(container):
 
 def test_its_list_of_packages_is_complete(container):
     assert_packages_are_listed(container)
+
+
+BYTECODE = """
+import collections, pathlib
+files = pathlib.Path("/opt/softserve/lib").rglob("*.pyc")
+print(*collections.Counter(file.read_bytes()[4] for file in files).items())
+"""
+
+
+def test_its_bytecode_does_not_depend_on_modification_times(container):
+    """The flags of a header are 1 where Python never compares the source (PEP 552), and 0 where it compares times."""
+    kinds = podman.run("podman", "exec", container.id, "/opt/softserve/bin/python", "-c", BYTECODE)
+    assert re.fullmatch(r"\(1, [1-9]\d*\)", kinds), kinds
 
 
 def test_a_paused_service_goes_on(start):
