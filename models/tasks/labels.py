@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Protocol, Self, TypedDict, Unpack
+from typing import Annotated, Protocol, Self, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -209,9 +209,6 @@ class ChoiceOptions(TypedDict, total=False):
     """Whether classes with enough calibration examples have the coverage each."""
 
 
-_DEFAULTS = ChoiceOptions(calibration="fitted", coverage=None, randomized=False, class_conditional=False)
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which classes of an input are returned, and which probabilities of them."""
@@ -259,29 +256,31 @@ class Ranking:
         """Number of all classes, the unlisted one included."""
         return len(self.labels) + self.unlisted
 
-    def choice(self, top_k: int = 5, **options: Unpack[ChoiceOptions]) -> Choice:
+    def choice(
+        self,
+        top_k: int = 5,
+        *,
+        calibration: CalibrationChoice = "fitted",
+        coverage: float | None = None,
+        randomized: bool = False,
+        class_conditional: bool = False,
+    ) -> Choice:
         """Return the choice of classes for each input; raises `QueryError` where the model cannot return it."""
-        given: ChoiceOptions = {**_DEFAULTS, **options}
-        top_k, coverage, calibration = checked_top_k(top_k, len(self.labels)), given["coverage"], given["calibration"]
+        top_k = checked_top_k(top_k, len(self.labels))
         if calibration not in ("fitted", "none"):
             raise QueryError(f"calibration must be 'fitted' or 'none', not {calibration!r}")
-        if coverage is not None:
-            return Choice(len(self.labels), coverage=self._coverage(given))
-        if given["randomized"] or given["class_conditional"]:
-            raise QueryError("randomized and class_conditional need a coverage")
-        return Choice(top_k, calibration == "fitted")
-
-    def _coverage(self, given: ChoiceOptions) -> Coverage:
-        """Return the rule of prediction sets of the chosen coverage."""
-        level = given["coverage"]
-        assert level is not None
-        if not 0 < level < 1:
-            raise QueryError(f"coverage must be between 0 and 1, not {level:g}")
+        if coverage is None:
+            if randomized or class_conditional:
+                raise QueryError("randomized and class_conditional need a coverage")
+            return Choice(top_k, calibration == "fitted")
+        if not 0 < coverage < 1:
+            raise QueryError(f"coverage must be between 0 and 1, not {coverage:g}")
         if self.sets is None:
             raise QueryError("this model has no calibration examples, so that no coverage can be chosen")
-        if given["calibration"] == "none":
+        if calibration == "none":
             raise QueryError("give either coverage or calibration: none; sets are made by calibrated probabilities")
-        return self.sets.coverage(level, randomized=given["randomized"], class_conditional=given["class_conditional"])
+        chosen = self.sets.coverage(coverage, randomized=randomized, class_conditional=class_conditional)
+        return Choice(len(self.labels), coverage=chosen)
 
     @property
     def needs_normalizers(self) -> bool:

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -126,8 +125,9 @@ class Batcher(abc.ABC):
         self._batches = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._preparing: Counter[str] = Counter()
+        self._preparing: dict[str, int] = {}
         """Queries of each flow that are being prepared."""
+        self._preparing_all = 0
         self._computing = 0.0
         """Cost of the entries that are being computed."""
         self._submitted: set[Outputs] = set()
@@ -321,7 +321,8 @@ class Batcher(abc.ABC):
             raise Stopped
         if items > self.limits.max_queue_items:
             self._refuse(items, never=True)
-        if not self._queue.has_room(flow, items + self._preparing[flow.name], self._preparing_others(flow)):
+        preparing = self._preparing.get(flow.name, 0)
+        if not self._queue.has_room(flow, items + preparing, self._preparing_all - preparing):
             self._refuse(items, flow=flow)
         if self._waits_longer(self.limits.max_wait, flow):
             self._refuse(items, flow=flow)
@@ -329,10 +330,6 @@ class Batcher(abc.ABC):
         if self._submitted and self._waits_longer(MARGIN * left, flow, cost, self._computing):
             reason = SHORT_DEADLINE if too_short(left, unloaded()) else _OVERLOADED
             self._refuse(items, reason=reason, flow=flow)
-
-    def _preparing_others(self, flow: Flow) -> int:
-        """Return how many queries of other flows are being prepared."""
-        return self._preparing.total() - self._preparing[flow.name] if self._preparing else 0
 
     def _waits_longer(self, seconds: float, flow: Flow, cost: float = 0.0, computing: float = 0.0) -> bool:
         """Return whether entries of a flow that cost so much are expected to wait and take longer than that."""
@@ -365,13 +362,14 @@ class Batcher(abc.ABC):
         cost = self._estimated_cost(operation, items, tokens)
         unloaded = partial(self.unloaded_seconds, operation, Work.estimated(items, tokens))
         self.admit(items, deadline, cost, unloaded, flow)
-        self._preparing[flow.name] += items
+        self._preparing[flow.name] = self._preparing.get(flow.name, 0) + items
+        self._preparing_all += items
         try:
             yield
         finally:
-            self._preparing[flow.name] -= items
-            if not self._preparing[flow.name]:
-                del self._preparing[flow.name]
+            self._preparing_all -= items
+            if (left := self._preparing.pop(flow.name) - items) > 0:
+                self._preparing[flow.name] = left
 
     def _push(self, entries: Sequence[Entry[Waiting]]) -> None:
         try:

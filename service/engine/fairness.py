@@ -138,10 +138,14 @@ class FairClock(Generic[WorkT]):
 
     def first(self) -> WorkT:
         """Return the first entry of the flow that has been served least, the oldest of several; one must wait."""
-        return next(iter(self._waiting[self._top()[2]]))
+        name = next(iter(self._waiting)) if len(self._waiting) == 1 else self._top()[2]
+        return next(iter(self._waiting[name]))
 
     def in_order(self, batch_key: Hashable, most: int) -> list[WorkT]:
         """Return waiting entries with a batch key in the order in which they would be served one by one."""
+        if len(self._waiting) == 1:
+            (name,) = self._waiting
+            return [entry for _, entry in itertools.islice(self._with_key(name, batch_key), most)]
         found: list[WorkT] = []
         flows: list[tuple[float, int, WorkT, Iterator[tuple[int, WorkT]]]] = []
         read: dict[str, tuple[float, int, str]] = {}
@@ -171,8 +175,10 @@ class FairClock(Generic[WorkT]):
         return ((number, entry) for entry, number in self._waiting[name].items() if entry.batch_key == batch_key)
 
     def _place(self, name: str) -> None:
-        """Note the counter and the oldest entry of a flow, which have changed."""
-        if len(self._heap) > _MOST_PLACES * len(self._waiting):
+        """Note the counter and the oldest entry of a flow, which have changed; of a flow that waits alone nothing."""
+        if len(self._waiting) < 2:
+            self._heap.clear()
+        elif not self._heap or len(self._heap) > _MOST_PLACES * len(self._waiting):
             self._heap = [self._place_of(each) for each in self._waiting]
             heapq.heapify(self._heap)
         else:

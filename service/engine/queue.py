@@ -288,8 +288,7 @@ class BatchQueue(Generic[T]):
         """Remove and return the next batch, its head first; empty for an empty queue."""
         if not self._entries:
             return []
-        self._judge([*self._flooding, self.head(now).flow.name])
-        head, limits = self.head(now), self.limits
+        head, limits = self._judged_head(now), self.limits
         key, clock = head.batch_key, self._clock_of(head)
         short = self._short(head) if 0 < len(self._flooding) < len(self._recent) else limits
         bounds = short if head.flow.name in self._flooding else limits
@@ -331,8 +330,7 @@ class BatchQueue(Generic[T]):
         """
         if not self._entries or room < 1:
             return []
-        self._judge([*self._flooding, self.head(now).flow.name])
-        head = self.head(now)
+        head = self._judged_head(now)
         if not fits([head]):
             if now - head.arrived >= self.limits.starvation_limit:
                 return []
@@ -364,11 +362,22 @@ class BatchQueue(Generic[T]):
             entries, key=lambda each: (each.urgency, each.flow.name in flooding, abs(each.length - head.length))
         )
 
+    def _judged_head(self, now: float) -> Entry[T]:
+        """Return the head of the line, where it is known which flows flood the queue."""
+        head = self.head(now)
+        if not self._flooding and len(self._recent) < 2:
+            return head
+        self._judge([*self._flooding, head.flow.name])
+        return self.head(now)
+
     def head(self, now: float) -> Entry[T]:
         """Return the head of the line: the first of the most urgent, or one that has waited too long.
 
         Where several flows wait, their turns hold also for entries that have waited too long.
         """
+        if len(self._clocks) == 1:
+            (clock,) = self._clocks.values()
+            return clock.first()
         firsts: dict[int, Entry[T]] = {}
         for (urgency, _), clock in sorted(self._clocks.items()):
             if clock.entries and urgency not in firsts:

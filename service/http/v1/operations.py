@@ -80,6 +80,7 @@ def _response_model(forms: Sequence[AnyOperation]) -> type[BaseModel]:
 def _add(forms: Sequence[AnyOperation]) -> None:
     """Add the endpoint of an operation."""
     first, model = forms[0], _request_model(forms)
+    has_glossaries = _GLOSSARY_ID in model.model_fields
 
     async def run(body: Any, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer[bytes]:
         given = [form for form in forms if getattr(body, form.input) is not None]
@@ -88,7 +89,7 @@ def _add(forms: Sequence[AnyOperation]) -> None:
         form = given[0]
         chosen = {name: getattr(body, name) for name in form.params.model_fields}
         params = form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen)
-        if (identifiers := getattr(body, _GLOSSARY_ID, None)) is not None:
+        if has_glossaries and (identifiers := getattr(body, _GLOSSARY_ID)) is not None:
             params = await with_glossaries(request, params, identifiers, model=body.model, operation=form.name)
         job = Job(
             operation=form,
