@@ -5,7 +5,8 @@
 
 Each side is a server of its own with its bundled model and default settings; they take turns in every round, from so
 many connections. Printed are the medians of requests/s, of the server's processor time for a request, and of the ratios
-within a round. Processor time depends less on other programs of the machine.
+within a round, in parentheses the least and the largest median of a start: servers of equal checkouts differ by some
+percent from start to start. Processor time depends less on other programs of the machine.
 """
 
 import http.client
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +29,9 @@ from tests.support.ports import free_port
 
 __all__ = ["main"]
 
+Pair = tuple[float, float]
+"""A number of this checkout, and of the other one."""
+
 
 def main(
     other: Annotated[Path, tyro.conf.Positional],
@@ -35,8 +39,9 @@ def main(
     path: str = "/v1/classify",
     text: str = "is my flight to rome on time",
     connections: tuple[int, ...] = (1, 16),
-    requests: int = 600,
-    rounds: int = 15,
+    requests: int = 400,
+    rounds: int = 5,
+    starts: int = 5,
 ) -> None:
     """Print a Markdown table.
 
@@ -47,28 +52,41 @@ def main(
         text: The text of each request, after a number.
         connections: Numbers of connections, a row each.
         requests: Requests of each measurement.
-        rounds: Measurements of each side.
+        rounds: Measurements of each side after each start.
+        starts: How often both servers are started.
     """
-    here = Path(__file__).resolve().parents[1]
+    directories = Path(__file__).resolve().parents[1], other.resolve()
+    print("| connections | requests/s here | there | ratio | ms of processor here | there | ratio |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for count in connections:
+        measured = [_start(directories, bundle, path, text, count, requests, rounds) for _ in range(starts)]
+        cells = [each for kind in (0, 1) for each in _cells([start[kind] for start in measured], 1000 if kind else 1)]
+        print(f"| {count} | {' | '.join(cells)} |", flush=True)
+
+
+def _start(
+    directories: Sequence[Path], bundle: str, path: str, text: str, count: int, requests: int, rounds: int
+) -> tuple[list[Pair], list[Pair]]:
+    """Return requests/s, and seconds of processor time for a request, of both sides in each round after a start."""
+    rates, costs = [], []
     with ExitStack() as servers:
-        sides = [servers.enter_context(_serving(directory, bundle)) for directory in (here, other.resolve())]
-        print("| connections | requests/s here | there | ratio | ms of processor here | there | ratio |")
-        print("| --- | --- | --- | --- | --- | --- | --- |")
-        for count in connections:
-            rates: list[list[float]] = [[], []]
-            costs: list[list[float]] = [[], []]
-            for number in range(rounds + 1):  # the first one warms up
-                for place in (0, 1) if number % 2 else (1, 0):
-                    rate, cost = _measured(*sides[place], path, text, count, requests)
-                    if number:
-                        rates[place].append(rate)
-                        costs[place].append(cost)
-            faster = statistics.median(mine / its for mine, its in zip(*rates, strict=True))
-            dearer = statistics.median(mine / its for mine, its in zip(*costs, strict=True))
-            speeds, prices = map(statistics.median, rates), map(statistics.median, costs)
-            cells = [*(f"{speed:.1f}" for speed in speeds), f"{faster:.3f}"]
-            cells += [*(f"{1000 * price:.3f}" for price in prices), f"{dearer:.3f}"]
-            print(f"| {count} | {' | '.join(cells)} |", flush=True)
+        sides = [servers.enter_context(_serving(directory, bundle)) for directory in directories]
+        for number in range(rounds + 1):  # the first one warms up
+            order = (0, 1) if number % 2 else (1, 0)
+            found = {place: _measured(*sides[place], path, text, count, requests) for place in order}
+            if number:
+                rates.append((found[0][0], found[1][0]))
+                costs.append((found[0][1], found[1][1]))
+    return rates, costs
+
+
+def _cells(starts: Sequence[Sequence[Pair]], factor: float) -> list[str]:
+    """Return the medians of both sides, and that of the ratios with the range of the starts."""
+    pairs = [pair for start in starts for pair in start]
+    ratios = [statistics.median(mine / its for mine, its in start) for start in starts]
+    whole = statistics.median(mine / its for mine, its in pairs)
+    sides = [f"{factor * statistics.median(side):.3f}" for side in zip(*pairs, strict=True)]
+    return [*sides, f"{whole:.3f} ({min(ratios):.3f} to {max(ratios):.3f})"]
 
 
 @contextmanager
