@@ -13,6 +13,7 @@ from ray import serve
 
 from service.engine.administration import Call, Changes, ReadChanges, SeveralProcesses, take_over
 from service.engine.client import Engine
+from service.engine.served_models import NotReady
 
 __all__ = ["Answer", "Question", "ReplicaAdministration"]
 
@@ -40,7 +41,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a replica has answered; nothing from the one that asked."""
+    """The answer of a replica, without a result from the one that asked."""
 
     replica: str
     revision: int
@@ -131,7 +132,7 @@ class ReplicaAdministration(SeveralProcesses):
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Wait until no other replica makes a change; raises `TimeoutError`."""
+        """Wait until no other replica makes a change; raises `NotReady`."""
         name = f"softserve-administration-{serve.get_replica_context().app_name}"
         actor = await asyncio.to_thread(_patiently, lambda: _TURN.options(name=name).remote(), self._timeout)
         try:
@@ -148,7 +149,7 @@ def _patiently(function: Callable[[], ResultT], timeout: float) -> ResultT:
             return function()
         except ValueError:
             if time.monotonic() > until:
-                raise TimeoutError("another call of an administrator does not end") from None
+                raise NotReady("another call of an administrator does not end") from None
             time.sleep(_POLL)
 
 

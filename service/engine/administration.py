@@ -80,7 +80,8 @@ class Administration(Protocol):
     async def call(self, call: Call[ResultT]) -> list[ResultT]:
         """Make a call in this process and then in the others; return their results, the first of this one.
 
-        Raises what the call does here, after which no other process makes it. A process that fails is left out.
+        Raises the errors of the call here, after which no other process makes it, and `NotReady` where an earlier call
+        does not end. Another process that fails is left out.
         """
         ...
 
@@ -131,9 +132,9 @@ class SeveralProcesses(abc.ABC):
             return [result, *await self._passed_on(call.resolved(result))]
 
     async def make(self, call: Call[ResultT]) -> ResultT:
-        """Make a call of another process; raises what it does, and `OutdatedError` where this one has missed a change.
+        """Make a call of another process; raises its errors, and `OutdatedError` where this one has missed a change.
 
-        Where it changes anything, this process is outdated after an error.
+        This process is outdated after an error of a call that changes anything.
         """
         if self.outdated:
             raise OutdatedError("the process is being replaced")
@@ -240,8 +241,7 @@ class StartExperiment(Call[Record]):
         return (await engine.experiments.start(self.plan)).record
 
     def resolved(self, result: Record) -> Self:
-        names = (names_of(key)[1] for key in (result.primary, result.candidate))
-        primary, candidate = names
+        primary, candidate = (names_of(key)[1] for key in (result.primary, result.candidate))
         return dataclasses.replace(self, plan=dataclasses.replace(self.plan, primary=primary, candidate=candidate))
 
 

@@ -129,7 +129,7 @@ def quantiles(seconds: Sequence[float]) -> dict[str, float | None]:
 
 @dataclass(slots=True)
 class Agreement:
-    """What was compared so far: counts without bound, scores and times of the last inputs."""
+    """The comparisons so far: counts without bound, scores and times of the last inputs."""
 
     agreement: Proportion = field(default_factory=Proportion)
     measures: dict[str, Mean] = field(default_factory=dict)

@@ -113,7 +113,7 @@ class Batcher(abc.ABC):
     ) -> None:
         """`expected` is the measured time of one unit of cost, in seconds; 0 where nothing was measured.
 
-        With `background`, threads of the lowest priority compute.
+        Threads of the lowest priority compute where it is in the `background`.
         """
         self.limits = limits
         self.computations = computations or Computations()
@@ -310,7 +310,7 @@ class Batcher(abc.ABC):
         """Raise `QueueFull` where so many queries have no room, or are not expected to be computed by their deadline.
 
         `cost` is an estimate of their own; `unloaded` returns one of the seconds that they take while nothing else is
-        computed. What waits of other flows than `flow` counts as far as it is computed before them.
+        computed. Entries of other flows than `flow` count as far as they are computed before them.
         `submit` calls this method too; a caller that calls it before it makes the queries saves that work. Raises
         `Stopped`, `EngineFailed` and `ModelStuck` where nothing is accepted.
         """
@@ -338,7 +338,7 @@ class Batcher(abc.ABC):
         return self._drain.seconds(self._queue.cost_before(flow, cost) + computing + cost) > seconds
 
     def _expected_wait(self, flow: Flow) -> float:
-        """Return the seconds in which what waits of a flow is expected to be computed."""
+        """Return the seconds in which the waiting entries of a flow are expected to be computed."""
         return self._drain.seconds(self._queue.cost_before(flow))
 
     def _refuse(

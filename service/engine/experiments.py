@@ -71,7 +71,7 @@ class UnknownExperimentError(LookupError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """What an experiment compares, and for which requests."""
+    """The models that an experiment compares, and for which requests."""
 
     name: str
     primary: str
@@ -117,7 +117,7 @@ class _Shadow:
 
 @dataclass(kw_only=True, slots=True)
 class Record:
-    """What an experiment compares, and what it has found so far: in one process, or in all of a service together."""
+    """The models and results of an experiment so far: in one process, or in all of a service together."""
 
     plan: Plan
     primary: Key
@@ -179,7 +179,7 @@ class Experiment(Record):
 
     @property
     def record(self) -> Record:
-        """What it has found so far, without the inputs that wait."""
+        """The results so far, without the inputs that wait."""
         return Record(**{each.name: getattr(self, each.name) for each in fields(Record)})
 
     def chosen(self, caller: Caller) -> bool:

@@ -265,7 +265,7 @@ class ServedModels:
 
     @property
     def administered(self) -> Administered:
-        """What an administrator has changed."""
+        """The changes of administrators."""
         pinned = frozenset(self.pinned & self._served.keys())
         return Administered(pinned, frozenset(self._dismissed), dict(self._routes), frozenset(self._apart))
 

@@ -45,7 +45,7 @@ class Unloaded(BaseModel):
 
 
 class Thresholds(Body):
-    """Which inputs of a classifier are out of scope: by one of three."""
+    """The rule for inputs out of scope of a classifier, by one of three numbers."""
 
     reject_rate: Annotated[
         float | None, Field(description="Fraction of the inputs in scope that may be refused as out of scope.")

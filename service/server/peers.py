@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from service.engine.administration import Call, ReadChanges, SeveralProcesses, take_over
 from service.engine.client import Engine
+from service.engine.served_models import NotReady
 
 __all__ = ["Peers"]
 
@@ -45,7 +46,7 @@ class Peers(SeveralProcesses):
         super().__init__(engine)
         self._directory, self._own = directory, _SOCKET.format(index)
         self._timeout = 2 * engine.settings.load_timeout + _READ_TIMEOUT
-        """Seconds in which a process makes a change: a promoted shadow is loaded, and so is what is tried before."""
+        """Seconds in which a process makes a change: a promoted shadow is loaded twice, the first time on trial."""
         self._patience = (engine.settings.workers + 1) * self._timeout
 
     async def _passed_on(self, call: Call[ResultT]) -> list[ResultT]:
@@ -84,7 +85,7 @@ class Peers(SeveralProcesses):
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Wait until no other process makes a call; raises `TimeoutError`. The system releases the lock of one that
+        """Wait until no other process makes a call; raises `NotReady`. The system releases the lock of one that
         ends."""
         until = time.monotonic() + self._patience
         with open(self._directory / _LOCK, "ab") as file:
@@ -93,7 +94,7 @@ class Peers(SeveralProcesses):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
                     if time.monotonic() > until:
-                        raise TimeoutError("another call of an administrator does not end") from None
+                        raise NotReady("another call of an administrator does not end") from None
                     await asyncio.sleep(_POLL)
                 else:
                     break

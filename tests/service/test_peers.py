@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from service.engine.administration import Call
+from service.engine.served_models import NotReady
 from service.server import peers
 from service.server.peers import Peers
 
@@ -188,3 +189,15 @@ def test_the_directory_may_have_a_long_path(scenario, tmp_path):
         assert await first.call(Note("x")) == ["a x", "b x of a"]
 
     scenario(function, directory)
+
+
+def test_a_call_that_waits_too_long_for_another_one_is_refused(scenario):
+    async def function(start):
+        first, second = await start(0), await start(1)
+        second._patience = 0.1
+        async with first._turn():
+            with pytest.raises(NotReady, match="another call of an administrator does not end"):
+                await second.call(Note("x"))
+        assert await second.call(Note("x")) == ["b x", "a x of b"]
+
+    scenario(function)

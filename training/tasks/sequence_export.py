@@ -93,7 +93,7 @@ class ComparedRun:
     graph: str
     inputs: Mapping[str, Array]
     lengths: Array
-    """Tokens of each source `[B]`; what is computed of padding is not compared."""
+    """Tokens of each source `[B]`; values at padding are not compared."""
     expected: Mapping[str, Array]
     ranked: tuple[Array, Array] | None
     """Of a step, log-probabilities and tokens `[B, K, V]`, most likely first."""

@@ -1,4 +1,4 @@
-"""Calls of administrators, and what a process that starts later takes over of them."""
+"""Calls of administrators, and the changes that a process which starts later takes over."""
 
 import asyncio
 import pickle

@@ -339,7 +339,7 @@ def test_a_cache_of_constant_weight_is_added_to_a_trained_layer() -> None:
 
 
 class Uniform(Component):
-    """A component of somebody else: every class alike."""
+    """A component of a user: every class alike."""
 
     reads_history = False
 

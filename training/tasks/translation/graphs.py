@@ -28,7 +28,7 @@ __all__ = ["DecoderStepGraph", "EncoderGraph", "translation_graphs"]
 
 
 class EncoderGraph(nn.Module):
-    """Reads sources once: cross-attention keys and values of every decoder layer, and what is copied from."""
+    """Reads sources once: keys and values of cross-attention in every layer, and the tokens and states to copy from."""
 
     def __init__(self, model: TranslationModel) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class EncoderGraph(nn.Module):
         return tuple(memory)
 
     def _score_bias(self, width: int, lengths: Tensor) -> Tensor:
-        """Return what is added to scores, minus infinity on padding: `[B, H, S, S]`."""
+        """Return the summands of scores, minus infinity on padding: `[B, H, S, S]`."""
         assert self.network.biases is not None
         seen = torch.arange(width, device=lengths.device) < lengths[:, None]
         return self.network.biases.of_source(width) + torch.where(seen, 0.0, -torch.inf)[:, None, None]

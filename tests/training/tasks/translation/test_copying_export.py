@@ -190,7 +190,7 @@ def test_int8_graphs_have_the_products_of_copying_too(int8_bundle: Path, bundle:
 
 
 def test_a_source_counts_for_the_memory_of_a_decoding(manifest: Manifest) -> None:
-    """By hand: 64 float32 and two int64 a source token, twice."""
+    """Each source token has 64 float32 and two int64, which are counted twice."""
     copying = Footprint.of_encoder(manifest.graphs["encode"], vocab_size=300)
     assert copying.source_tensors == {"memory_states": 4 * 64, "memory_words": 8, "memory_places": 8}
     plain = Footprint(layers=1, heads=4, hidden_size=64, vocab_size=300)
