@@ -1,7 +1,9 @@
 """Failures of native code that a model runs, such as its tokenizer: errors of this package."""
 
-from contextlib import ContextDecorator
+import functools
+from collections.abc import Callable
 from types import TracebackType
+from typing import ParamSpec, TypeVar
 
 from models.errors import NativeError
 
@@ -11,11 +13,26 @@ _PANIC = ("pyo3_runtime", "PanicException")
 """The class of a panic in Rust: every library has one of its own, which cannot be imported."""
 
 
-class _NativeErrors(ContextDecorator):
-    """A class, which is entered faster than a generator function: a short text is tokenized in 15 microseconds."""
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+class _NativeErrors:
+    """A context and a decorator that cost little: a short text is tokenized in 15 microseconds."""
 
     def __init__(self, what: str) -> None:
         self._what = what
+
+    def __call__(self, function: Callable[Given, Result]) -> Callable[Given, Result]:
+        @functools.wraps(function)
+        def checked(*positional: Given.args, **named: Given.kwargs) -> Result:
+            try:
+                return function(*positional, **named)
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
+                raise
+
+        return checked
 
     def __enter__(self) -> None:
         return None

@@ -280,7 +280,7 @@ class ScoreResult(Record):
         description="Of a model of subwords: the negative log-probability, base 2, divided by the UTF-8 bytes of the "
         "text from the first scored token to the last.",
     )
-    tokens: Sequence[Token]
+    tokens: tuple[Token, ...]
     """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
     truncated: Truncated = Field(default=None, exclude_if=_is_none)  # other nulls are shown
     words: list[TokenizedWord] | None = Field(
@@ -291,7 +291,7 @@ class ScoreResult(Record):
 class ExplainedScore(ScoreResult):
     """A score with the distribution that each word is drawn from."""
 
-    tokens: Sequence[ExplainedToken]
+    tokens: tuple[ExplainedToken, ...]
     """The words of the text and the sentence end, in order; of a model of subwords the tokens of the text."""
 
 

@@ -324,18 +324,16 @@ class Batcher(abc.ABC):
         preparing = self._preparing.get(flow.name, 0)
         if not self._queue.has_room(flow, items + preparing, self._preparing_all - preparing):
             self._refuse(items, flow=flow)
-        if self._waits_longer(self.limits.max_wait, flow):
-            self._refuse(items, flow=flow)
         left = deadline - time.monotonic()
-        if self._submitted and self._waits_longer(MARGIN * left, flow, cost, self._computing):
+        most = min(self.limits.max_wait, MARGIN * left)
+        if self._drain.seconds(self._queue.cost + self._computing + cost) <= most:  # also after all other flows
+            return
+        if self._expected_wait(flow) > self.limits.max_wait:
+            self._refuse(items, flow=flow)
+        before = self._queue.cost_before(flow, cost) + self._computing + cost
+        if self._submitted and self._drain.seconds(before) > MARGIN * left:
             reason = SHORT_DEADLINE if too_short(left, unloaded()) else _OVERLOADED
             self._refuse(items, reason=reason, flow=flow)
-
-    def _waits_longer(self, seconds: float, flow: Flow, cost: float = 0.0, computing: float = 0.0) -> bool:
-        """Return whether entries of a flow that cost so much are expected to wait and take longer than that."""
-        if self._drain.seconds(self._queue.cost + computing + cost) <= seconds:  # also after all other flows
-            return False
-        return self._drain.seconds(self._queue.cost_before(flow, cost) + computing + cost) > seconds
 
     def _expected_wait(self, flow: Flow) -> float:
         """Return the seconds in which the waiting entries of a flow are expected to be computed."""

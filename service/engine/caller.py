@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVarTuple
+from typing import Any, NamedTuple, TypeVarTuple
 
 from service.engine.allowance import Allowance
 from service.engine.queue import DEFAULT_URGENCY
@@ -14,8 +14,7 @@ __all__ = ["Account", "CacheUse", "Caller", "Timing"]
 Arguments = TypeVarTuple("Arguments")
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(NamedTuple):
     """Seconds that a request spent waiting and being computed: the longest of its entries."""
 
     queue: float

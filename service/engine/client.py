@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from models import QueryError
 from models.operations.operation import AnyOperation, BetweenLanguages, Params
@@ -68,8 +68,7 @@ def _result(model: Any, query: Any, outputs: Sequence[Any]) -> Any:
     return model.result(query, outputs)
 
 
-@dataclass(frozen=True, slots=True)
-class _Computed:
+class _Computed(NamedTuple):
     """The outputs of queries."""
 
     queries: Sequence[Any]

@@ -176,9 +176,8 @@ class ContinuousBatcher(Batcher):
         started = time.monotonic()
         entries = [each.entry for each in worker.running]
         try:
-            advance = native_errors("the model")(self._advance)
             finished = await self.computations.run(
-                self._thread, advance, worker, new, gone, awaited=lambda: awaited(entries)
+                self._thread, self._advance, worker, new, gone, awaited=lambda: awaited(entries)
             )
         except Exception as error:  # the state of all decodings is unknown now
             self._abort(worker, error)
@@ -289,6 +288,7 @@ class ContinuousBatcher(Batcher):
             self._finish(each.batch, each.entry.cost)
         return gone
 
+    @native_errors("the model")
     def _advance(
         self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running]
     ) -> list[tuple[object, list[Hypothesis]]]:

@@ -92,8 +92,12 @@ def _non_negative(features: NDArray[Any], targets: NDArray[Any], weights: NDArra
     for chosen in _SUBSETS:
         solution = np.zeros(3)
         solution[chosen] = np.linalg.solve(solvable[np.ix_(chosen, chosen)], moments[chosen])
+        if (solution < 0).any():
+            continue
+        if len(chosen) == 3:  # the best of all, since the deviation is convex
+            return solution
         error = solution @ products @ solution - 2 * solution @ moments
-        if (solution >= 0).all() and error < least:
+        if error < least:
             best, least = solution, error
     return best
 

@@ -62,7 +62,11 @@ class DynamicBatcher(Batcher):
             computations=computations,
             background=background,
         )
-        self._replicas = [_Replica(*pair) for pair in zip(devices, costs or [{}] * len(devices), strict=True)]
+        checked = native_errors("the model")
+        self._replicas = [
+            _Replica({name: checked(function) for name, function in functions.items()}, measured)
+            for functions, measured in zip(devices, costs or [{}] * len(devices), strict=True)
+        ]
         self._free: asyncio.Queue[_Replica] = asyncio.Queue()
         for replica in self._replicas * parallel_batches:
             self._free.put_nowait(replica)
@@ -151,7 +155,7 @@ class DynamicBatcher(Batcher):
         self._batches += 1
         number, started, parts = self._batches, time.monotonic(), [entry.payload.part for entry in batch]
         try:
-            function = native_errors("the model")(replica.functions[batch[0].batch_key])
+            function = replica.functions[batch[0].batch_key]
             outputs = await self.computations.run(self._thread, function, parts, awaited=lambda: awaited(batch))
             if len(outputs) != len(batch):
                 raise ValueError(f"{batch[0].batch_key} returned {len(outputs)} results for {len(batch)} queries")

@@ -154,14 +154,20 @@ class BatchQueue(Generic[T]):
         cost = sum(entry.cost for entry in entries)
         self._cost += cost
         if entries:
-            flow = entries[0].flow
-            self._backlogs.setdefault(flow.name, Backlog(flow.weight)).add(len(entries), tokens, cost)
-            if flow is not SINGLE_FLOW:
-                self._recent.arrived(flow, entries[0].arrived)
+            self._note_arrival(entries, tokens, cost)
+        return dropped
+
+    def _note_arrival(self, entries: Sequence[Entry[T]], tokens: int, cost: float) -> None:
+        flow = entries[0].flow
+        backlog = self._backlogs.get(flow.name)
+        if backlog is None:
+            backlog = self._backlogs[flow.name] = Backlog(flow.weight)
+        backlog.add(len(entries), tokens, cost)
+        if flow is not SINGLE_FLOW:
+            self._recent.arrived(flow, entries[0].arrived)
         for entry in entries:
             self._clock_of(entry).add(entry)
-        self._earliest_deadline = min([self._earliest_deadline, *(entry.deadline for entry in entries)])
-        return dropped
+            self._earliest_deadline = min(self._earliest_deadline, entry.deadline)
 
     def has_room(self, flow: Flow, items: int, others: int = 0) -> bool:
         """Return whether so many entries of a flow would be accepted.
@@ -288,8 +294,15 @@ class BatchQueue(Generic[T]):
         """Remove and return the next batch, its head first; empty for an empty queue."""
         if not self._entries:
             return []
-        head, limits = self._judged_head(now), self.limits
-        key, clock = head.batch_key, self._clock_of(head)
+        head = self._judged_head(now)
+        batch = self._batch_with(head) if len(self._entries) > 1 else [head]
+        self._take(batch, now)
+        self._computing += 1
+        return batch
+
+    def _batch_with(self, head: Entry[T]) -> list[Entry[T]]:
+        """Return the batch that holds the head of the line."""
+        key, clock, limits = head.batch_key, self._clock_of(head), self.limits
         short = self._short(head) if 0 < len(self._flooding) < len(self._recent) else limits
         bounds = short if head.flow.name in self._flooding else limits
         # The first ones, the head among them, so that entries of similar lengths do not overtake others repeatedly. Of
@@ -299,8 +312,6 @@ class BatchQueue(Generic[T]):
         if len(batch) < limits.max_batch_items and clock.entries < len(self._entries):  # others backfill the batch
             others = (each for each in self._entries if each.batch_key == key and self._clock_of(each) is not clock)
             _fill(batch, self._closest(islice(others, considered), head), short)
-        self._take(batch, now)
-        self._computing += 1
         return batch
 
     def _short(self, head: Entry[T]) -> Limits:

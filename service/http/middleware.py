@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import math
 import os
+import random
 import re
 import time
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ DRAINING = "draining"
 """Key of a request's state (ASGI lifespan) that is set where the server is about to stop."""
 
 _REQUEST_ID = re.compile(rb"[\x21-\x7e]{1,128}")
+_RANDOM = random.Random()
+os.register_at_fork(after_in_child=_RANDOM.seed)
 _BODY_TIMEOUT = 30.0
 """Seconds; the default of `Settings.body_timeout`."""
 
@@ -68,11 +71,11 @@ class RequestMiddleware:
             await self._app(scope, receive, send)
             return
         started, headers = time.monotonic(), dict(scope["headers"])
-        request_id = _request_id(headers)
-        scope.setdefault("state", {})["request_id"] = request_id.decode()
+        request_id, account = _request_id(headers), account_of(scope)
+        scope["state"]["request_id"] = request_id.decode()
         scope.pop("route", None)  # of an application that this one is mounted in
         if b"cache-control" in headers:
-            account_of(scope).no_store = forbids_storing(headers[b"cache-control"])
+            account.no_store = forbids_storing(headers[b"cache-control"])
         limit = self._max_body_bytes
         if self._body_limits:
             limit = self._body_limits.get(route_path(scope), limit)
@@ -86,7 +89,7 @@ class RequestMiddleware:
                 added = [(b"x-request-id", request_id)]
                 if DRAINING in scope["state"] or not body.complete:
                     added.append((b"connection", b"close"))
-                added += _headers_of(account_of(scope))
+                added += _headers_of(account)
                 message["headers"] = [*message.get("headers", ()), *added]
             began = time.monotonic()
             await send(message)
@@ -101,8 +104,8 @@ class RequestMiddleware:
             raise
         finally:
             status = scope["state"].pop(FAILED_STATUS, status)
-            account_of(scope).close()  # the server keeps the scope for a while
-            self._count(scope, status, time.monotonic() - started, body.waited + sending)
+            account.close()  # the server keeps the scope for a while
+            self._count(scope, account, status, time.monotonic() - started, body.waited + sending)
 
     async def _run(self, scope: Scope, body: "_Body", send: Send) -> None:
         """Run the application, and answer for it where the body is refused."""
@@ -123,12 +126,10 @@ class RequestMiddleware:
             response = error_response(scope, Failure(*body.refusal))
             await response(scope, body.receive, send)
 
-    def _count(self, scope: Scope, status: int, seconds: float, waited: float) -> None:
+    def _count(self, scope: Scope, account: Account, status: int, seconds: float, waited: float) -> None:
         """Count a request that took so many seconds, in some of which its client sent the body or read the answer."""
-        account, answering = account_of(scope), seconds - waited
-        self._metrics.count(
-            account.model or "", endpoint_of(scope), status, answering, short_deadline=account.short_deadline
-        )
+        model, endpoint = account.model or "", endpoint_of(scope)
+        self._metrics.count(model, endpoint, status, seconds - waited, short_deadline=account.short_deadline)
         if self._access_log is not None:
             self._access_log.write(scope, status, seconds)
 
@@ -143,7 +144,7 @@ def _headers_of(account: Account) -> list[tuple[bytes, bytes]]:
 
 def _request_id(headers: Mapping[bytes, bytes]) -> bytes:
     given = headers.get(b"x-request-id", b"")
-    return given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex().encode()
+    return given if _REQUEST_ID.fullmatch(given) else b"%032x" % _RANDOM.getrandbits(128)
 
 
 class _Body:

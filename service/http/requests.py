@@ -95,7 +95,7 @@ ModelName = Annotated[
 TIMEOUT_HEADER = "X-Request-Timeout-Ms"
 CANARY_HEADER = "X-Canary"
 """Header of requests that one of two models must answer while a canary runs: `primary` or `candidate`."""
-_TIMEOUT_NAME = TIMEOUT_HEADER.lower().encode()
+_TIMEOUT_NAME, _CANARY_NAME = TIMEOUT_HEADER.lower().encode(), CANARY_HEADER.lower().encode()
 Timeout = Annotated[int, Field(ge=1)]
 _TIMEOUT: TypeAdapter[int] = TypeAdapter(Timeout)
 Deadline = Annotated[Timeout | None, Header(alias=TIMEOUT_HEADER, description="Deadline in milliseconds.")]
@@ -117,9 +117,9 @@ def examples(*bodies: Mapping[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [dict(each) for each in bodies]})
 
 
-def timeout_of(request: Request) -> int | None:
+def timeout_of(headers: Mapping[bytes, bytes]) -> int | None:
     """Return the deadline that a header states, in milliseconds; raises `RequestValidationError`."""
-    header = dict(request.scope["headers"]).get(_TIMEOUT_NAME)
+    header = headers.get(_TIMEOUT_NAME)
     return None if header is None else parsed_timeout(header.decode("latin-1"))
 
 
@@ -145,7 +145,7 @@ def caller_of(request: Request, timeout_ms: int | None = None, priority: str | N
     headers = request.headers
     return Caller(
         account_of(request.scope),
-        timeout_of(request) if timeout_ms is None else timeout_ms,
+        timeout_of(dict(request.scope["headers"])) if timeout_ms is None else timeout_ms,
         urgency_of(headers.get("priority") if priority is None else priority),
         tenant_of(request),
         side_of(request),
@@ -153,12 +153,11 @@ def caller_of(request: Request, timeout_ms: int | None = None, priority: str | N
 
 
 def side_of(request: Request) -> str | None:
-    """Return the model of a canary that a header asks for; None without such a header, and without experiments."""
-    app = request.scope.get("app")
-    if app is None or not app.state.engine.experiments:
-        return None
-    side = request.headers.get(CANARY_HEADER)
-    return side if side in ("primary", "candidate") else None
+    """Return the model of a canary that a header asks for; None without such a header."""
+    for name, value in request.scope["headers"]:
+        if name == _CANARY_NAME and value in (b"primary", b"candidate"):
+            return str(value.decode())
+    return None
 
 
 def engine_of(request: Request) -> Engine:

@@ -74,7 +74,7 @@ class ModelRoute(APIRoute):
         content = await read_body(request)
         kind = headers.get(b"content-type", b"").decode("latin-1")
         body = checked_body(self._body_model, content, kind, request.app.state.settings.max_body_values)
-        timeout = timeout_of(request)
+        timeout = timeout_of(headers)
         priority = headers.get(b"priority", b"").decode("latin-1")
         answer = await endpoint(body, request, timeout, priority)
         chunks = await encoded(request, answer, exclude_none=self.response_model_exclude_none)

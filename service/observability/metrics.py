@@ -5,10 +5,10 @@ prometheus-client), and the process that answers a scrape sums them up.
 """
 
 import functools
+import itertools
 import json
 import os
 from bisect import bisect_left
-from collections import Counter as Counts
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -391,8 +391,8 @@ class ModelObserver:
         self._batch_items.add(len(lengths))
         self._batch_tokens.add(tokens)
         self._padding_ratio.add(1 - tokens / padded)
-        for wait, count in Counts(waits).items():
-            self._queue_duration.add(wait, count)
+        for wait, equal in itertools.groupby(waits):  # those of a request follow each other
+            self._queue_duration.add(wait, len(list(equal)))
 
     def computed(self, seconds: float) -> None:
         """Note how long a batch took; of sequences that are decoded, each one from joining to its end."""

@@ -1,6 +1,6 @@
 """`POST /v1/...`: the endpoint of each operation that the tasks list."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any
@@ -77,9 +77,16 @@ def _response_model(forms: Sequence[AnyOperation]) -> type[BaseModel]:
     return model
 
 
+def _params(form: AnyOperation, values: Mapping[str, Any], given: set[str]) -> Any:
+    """Return the parameters among the values of a request, of which some are `given` and others have the defaults."""
+    return form.params.model_construct(given, **{name: values[name] for name in form.params.model_fields})
+
+
 def _add(forms: Sequence[AnyOperation]) -> None:
     """Add the endpoint of an operation."""
     first, model = forms[0], _request_model(forms)
+    values = {name: field.get_default() for name, field in model.model_fields.items()}
+    defaults = {form.input: _params(form, values, set()) for form in forms}
     has_glossaries = _GLOSSARY_ID in model.model_fields
 
     async def run(body: Any, request: Request, timeout_ms: Deadline = None, priority: Priority = None) -> Answer[bytes]:
@@ -87,8 +94,8 @@ def _add(forms: Sequence[AnyOperation]) -> None:
         if len(given) != 1:
             raise QueryError(f"give either {' or '.join(form.input for form in forms)}")
         form = given[0]
-        chosen = {name: getattr(body, name) for name in form.params.model_fields}
-        params = form.params.model_construct(body.model_fields_set & chosen.keys(), **chosen)
+        named = body.model_fields_set & form.params.model_fields.keys()
+        params = _params(form, vars(body), named) if named else defaults[form.input]  # most requests name none
         if has_glossaries and (identifiers := getattr(body, _GLOSSARY_ID)) is not None:
             params = await with_glossaries(request, params, identifiers, model=body.model, operation=form.name)
         job = Job(
