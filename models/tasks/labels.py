@@ -327,11 +327,13 @@ class Ranking:
                 assert self.sets is not None
                 members = self.sets.members(fitted[0][row], fitted[1][row], choice.coverage, content(row))
                 values, numbers = fitted[0][row][members].tolist(), fitted[1][row][members].tolist()
-            best_values, best_numbers = (table[row] for table in tables[True])
+            labels = best = self._labels(values, numbers, choice.top_k)
+            if not choice.calibrated or choice.coverage is not None:
+                best_values, best_numbers = (table[row] for table in tables[True])
+                best = self._labels(best_values, best_numbers, 1)
             score = None if scores is None else float(scores[row])
-            outside = self.out_of_scope(self._labels(best_values, best_numbers, 1), score)
             examples = None if choice.coverage is None or self.sets is None else self.sets.examples
-            found.append(Ranked(self._labels(values, numbers, choice.top_k), outside, examples))
+            found.append(Ranked(labels, self.out_of_scope(best, score), examples))
         return found
 
     def _labels(self, values: Sequence[float], numbers: Sequence[int], count: int) -> tuple[Label, ...]:
