@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import tyro
 
-from service.engine.continuous_batching import SLOWER
+from service.engine.continuous_batching import SERVED, SLOWER
 from service.engine.fairness import Flow
 from service.engine.queue import BatchQueue, Entry, Limits, QueueFull
 
@@ -127,6 +127,7 @@ def _mean_length() -> float:
 
 
 def _queue(device: Device | Decoder, batch_cost: float) -> BatchQueue[str]:
+    decodes = isinstance(device, Decoder)
     return BatchQueue(
         Limits(
             max_batch_items=device.max_items,
@@ -137,7 +138,8 @@ def _queue(device: Device | Decoder, batch_cost: float) -> BatchQueue[str]:
             max_wait=math.inf,
             max_queue_items=1024,
             max_queue_tokens=131_072,
-        )
+        ),
+        served=SERVED if decodes else None,
     )
 
 
@@ -192,6 +194,7 @@ def simulate_decoding(device: Decoder, *, flood: float, fair: bool, seconds: flo
     queue, outcome, now = _queue(device, 0.0), Outcome(), 0.0
     arrivals = deque(_arrivals(device, flood, seconds, seed))
     running: dict[Entry[str], int] = {}
+    yielding: set[Entry[str]] = set()
     cheap = math.floor(SLOWER * device.fixed / device.sequence)
     while now < seconds and (arrivals or len(queue) or running):
         if not running and not len(queue):
@@ -201,13 +204,20 @@ def simulate_decoding(device: Decoder, *, flood: float, fair: bool, seconds: flo
             outcome.refuse(_push(queue, arrived, key, length, float(length), fair=fair))
 
         def fits(some: Sequence[Entry[str]]) -> bool:
-            counts = Counter(each.flow for each in (*some, *running))
-            return all(counts[each.flow] <= queue.most_running(each.flow, cheap) for each in some)
+            counts, flows = Counter(each.flow for each in (*some, *running)), {each.flow for each in running}
+            yielding.update(each for each in some if queue.floods(each.flow) and not cheap)
+            if len({each in yielding for each in some}) > 1:
+                return False
+            return all(
+                counts[each.flow] <= queue.most_running(each.flow, cheap, alone=flows <= {each.flow}) for each in some
+            )
 
         for entry in queue.next_joining(now, device.max_items - len(running), fits):
             running[entry] = entry.length
-        now += device.seconds(len(running))
-        for entry in list(running):
+        yielding.intersection_update(running)
+        stepping = [each for each in running if each not in yielding or not queue.floods(each.flow)] or list(running)
+        now += device.seconds(len(stepping))
+        for entry in stepping:
             running[entry] -= 1
             if not running[entry]:
                 del running[entry]

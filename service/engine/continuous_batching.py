@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from models.decoding.beam_search import Hypothesis
 from models.decoding.continuous import Decoding
@@ -17,10 +18,10 @@ from service.engine.budget import Budget
 from service.engine.computations import TOOK_TOO_LONG, Computations
 from service.engine.cost_model import CostModel, Sample
 from service.engine.fairness import SINGLE_FLOW, Flow
-from service.engine.queue import DEFAULT_URGENCY, Entry, Limits
+from service.engine.queue import DEFAULT_URGENCY, BatchQueue, Entry, Limits
 from service.engine.waiting import Waiting, awaited
 
-__all__ = ["SLOWER", "ContinuousBatcher", "Start"]
+__all__ = ["SERVED", "SLOWER", "ContinuousBatcher", "Start"]
 
 _STEPS = (128, 512)
 """Output limits up to which sequences share a decoding: its buffers are as long as its longest sequence may become."""
@@ -29,6 +30,9 @@ _FIXED_BEAM, _USUAL_BEAM = 3, 5
 _SHARED, _HALF = 8, 16
 """Before anything was decoded, a token is expected to take as long as a step that it shares with 7 others, half-way
 through a text of 32 tokens."""
+SERVED = 0.5
+"""Shares of the recent work from which on a key that floods the queue has had its share. It is less than in batches:
+its sequences are computed for as long as others join and leave, each of which they would delay."""
 SLOWER = 0.1
 """Fraction of the fixed cost of a step by which the sequences of a key that floods the queue may lengthen it in any
 case."""
@@ -47,11 +51,21 @@ class _Batch:
     """Those that are not finished."""
 
 
+class _Key(NamedTuple):
+    """The sequences with the same key are decoded together."""
+
+    batch_key: str
+    yields: bool
+    """Whether they take steps only where no others do: those of keys that flood the queue, where each sequence makes a
+    step longer."""
+
+
 @dataclass(eq=False, slots=True)
 class _Running:
     """A sequence that takes decoder steps."""
 
     entry: Entry[Waiting]
+    key: _Key
     batch: _Batch
     joined: int
     """Steps that its worker had taken."""
@@ -63,13 +77,13 @@ Start = Callable[[int], Decoding]
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """One of the computations at once: its decodings, by batch key, take turns."""
+    """One of the computations at once: its decodings take turns."""
 
     start: Start
     cost: CostModel
     """The cost of a step."""
     running: set[_Running] = field(default_factory=set)
-    decodings: dict[str, Decoding] = field(default_factory=dict)
+    decodings: dict[_Key, Decoding] = field(default_factory=dict)
     reserved: int = 0
     """Bytes of the cache budget."""
     steps: int = 0
@@ -110,7 +124,7 @@ class ContinuousBatcher(Batcher):
             computations=computations,
             background=background,
         )
-        self._most = limits.max_batch_items
+        self._queue, self._most = BatchQueue(limits, served=SERVED), limits.max_batch_items
         self._cache = Budget(1 << 62, "bytes") if cache is None else cache
         self._workers = [_Worker(*pair) for pair in zip(starts, costs or [CostModel() for _ in starts], strict=True)]
         self._empty: dict[int, Decoding] = {}
@@ -174,10 +188,11 @@ class ContinuousBatcher(Batcher):
 
     async def _step(self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running]) -> None:
         started = time.monotonic()
-        entries = [each.entry for each in worker.running]
+        entries, stepping = [each.entry for each in worker.running], self._stepping(worker)
         try:
+            keys = {each.key for each in stepping}
             finished = await self.computations.run(
-                self._thread, self._advance, worker, new, gone, awaited=lambda: awaited(entries)
+                self._thread, self._advance, worker, new, gone, keys, awaited=lambda: awaited(entries)
             )
         except Exception as error:  # the state of all decodings is unknown now
             self._abort(worker, error)
@@ -190,8 +205,8 @@ class ContinuousBatcher(Batcher):
             self._release_cache(worker)
         seconds = time.monotonic() - started
         if worker.running and not new:  # sources are encoded in the step in which they join
-            weights = [_weight(_source(each.entry.payload.part)) for each in worker.running]
-            oldest = min(each.joined for each in worker.running)
+            weights = [_weight(_source(each.entry.payload.part)) for each in stepping]
+            oldest = min(each.joined for each in stepping)
             worker.cost.record(Sample(max(1, round(sum(weights))), worker.steps - oldest + 1, seconds))
         busy = max(1, sum(bool(each.running) for each in self._workers))
         worker.steps += 1
@@ -199,22 +214,36 @@ class ContinuousBatcher(Batcher):
         self._drain.record(done + sum(_progress(each, worker) for each in gone), seconds / busy)
         self._deliver(worker, finished)
 
+    def _stepping(self, worker: _Worker) -> Collection[_Running]:
+        """Return the sequences that take the next step: not those that yield, while their keys flood the queue."""
+        yielding = {each.key for each in worker.running if each.key.yields}
+        if not yielding:
+            return worker.running
+        yielding -= {each.key for each in worker.running if not self._queue.floods(each.entry.flow)}
+        return [each for each in worker.running if each.key not in yielding] or worker.running
+
     def _joining(self, worker: _Worker) -> list[_Running]:
         """Take the entries that join at the next step out of the queue, and reserve their memory in the cache."""
         now = time.monotonic()
-        entries = self._queue.next_joining(now, self._room(worker), lambda some: self._fits(worker, some))
+        keys: dict[Entry[Waiting], _Key] = {}
+
+        def fits(some: Sequence[Entry[Waiting]]) -> bool:
+            keys.update((entry, self._key(worker, entry)) for entry in some if entry not in keys)
+            return len({keys[entry] for entry in some}) == 1 and self._fits(worker, keys[some[0]], some)
+
+        entries = self._queue.next_joining(now, self._room(worker), fits)
         if not entries:
             return []
-        more = self._missing(worker, entries)
+        key = keys[entries[0]]  # once they have joined, their flow may have had its share
+        more = self._missing(worker, key, entries)
         reserved = self._cache.try_reserve(more)
         assert reserved, "next_joining returned entries that do not fit"
         worker.reserved += more
-        key = entries[0].batch_key
         if key not in worker.decodings:
             worker.decodings[key] = worker.start(_source(entries[0].payload.part).beam_size)
         self._batches += 1
         batch = _Batch(self._batches, now, entries, len(entries))
-        new = [_Running(entry, batch, worker.steps) for entry in entries]
+        new = [_Running(entry, key, batch, worker.steps) for entry in entries]
         worker.running.update(new)
         self._computing += sum(entry.cost for entry in entries)
         self._observer.batch([entry.length for entry in entries], [now - entry.arrived for entry in entries])
@@ -225,10 +254,10 @@ class ContinuousBatcher(Batcher):
         share = math.ceil(len(self._queue) / len(self._workers))
         return min(share, self._most - len(worker.running))
 
-    def _fits(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> bool:
+    def _fits(self, worker: _Worker, key: _Key, entries: Sequence[Entry[Waiting]]) -> bool:
         if not all(self._may_run(worker, flow, entries) for flow in {entry.flow for entry in entries}):
             return False
-        missing = self._missing(worker, entries)
+        missing = self._missing(worker, key, entries)
         if not self._cache.try_reserve(missing):
             return False
         self._cache.release(missing)
@@ -236,18 +265,28 @@ class ContinuousBatcher(Batcher):
 
     def _may_run(self, worker: _Worker, flow: Flow, entries: Sequence[Entry[Waiting]]) -> bool:
         """Return whether the worker may run so many sequences of a flow: those that have joined take each step."""
-        fixed, sequence, _ = worker.cost.terms
-        most = self._queue.most_running(flow, math.floor(SLOWER * fixed / sequence) if sequence else 0)
-        if most >= self._most:
+        if flow is SINGLE_FLOW:
             return True
-        joining = sum(entry.flow == flow for entry in entries)
-        return joining + sum(each.entry.flow == flow for each in worker.running) <= most
+        running = sum(each.entry.flow == flow for each in worker.running)
+        alone = running == len(worker.running)
+        most = self._queue.most_running(flow, self._cheap(worker), alone=alone)
+        return running + sum(entry.flow == flow for entry in entries) <= most
 
-    def _missing(self, worker: _Worker, entries: Sequence[Entry[Waiting]]) -> int:
-        """Return the bytes that are still to be reserved for entries of one batch key to join."""
-        batch_key, sources = entries[0].batch_key, [_source(entry.payload.part) for entry in entries]
-        needed = sum(each.reserved_bytes() for key, each in worker.decodings.items() if key != batch_key)
-        return max(0, needed + self._bytes(worker.decodings.get(batch_key), sources) - worker.reserved)
+    @staticmethod
+    def _cheap(worker: _Worker) -> int:
+        """Return the number of sequences that make a step hardly longer."""
+        fixed, sequence, _ = worker.cost.terms
+        return math.floor(SLOWER * fixed / sequence) if sequence else 0
+
+    def _key(self, worker: _Worker, entry: Entry[Waiting]) -> _Key:
+        """Return the key of the decoding that an entry joins."""
+        return _Key(entry.batch_key, self._queue.floods(entry.flow) and not self._cheap(worker))
+
+    def _missing(self, worker: _Worker, key: _Key, entries: Sequence[Entry[Waiting]]) -> int:
+        """Return the bytes that are still to be reserved for entries to join the decoding of a key."""
+        sources = [_source(entry.payload.part) for entry in entries]
+        needed = sum(each.reserved_bytes() for other, each in worker.decodings.items() if other != key)
+        return max(0, needed + self._bytes(worker.decodings.get(key), sources) - worker.reserved)
 
     def _bytes(self, decoding: Decoding | None, joining: Sequence[SourceSequence]) -> int:
         """Return the bytes that a decoding may come to take once others join; an empty one where there is none."""
@@ -260,7 +299,8 @@ class ContinuousBatcher(Batcher):
 
     async def _wait_for_cache(self, worker: _Worker) -> None:
         """Wait in line while decodings of other models hold the memory that the head of the queue needs."""
-        missing = self._missing(worker, [self._queue.head(time.monotonic())])
+        head = self._queue.head(time.monotonic())
+        missing = self._missing(worker, self._key(worker, head), [head])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
                 await self._cache.reserve(missing)
@@ -290,17 +330,18 @@ class ContinuousBatcher(Batcher):
 
     @native_errors("the model")
     def _advance(
-        self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running]
+        self, worker: _Worker, new: Sequence[_Running], gone: Sequence[_Running], keys: Collection[_Key]
     ) -> list[tuple[object, list[Hypothesis]]]:
-        """Let sequences join and leave, and take a step. Called on the batcher's thread."""
+        """Let sequences join and leave, and take a step of those with some keys. Called on the batcher's thread."""
         for decoding in worker.decodings.values() if gone else ():
             decoding.cancel(gone)
         if new:
             sources = [_source(each.entry.payload.part) for each in new]
-            decoding = worker.decodings[new[0].entry.batch_key]
+            decoding = worker.decodings[new[0].key]
             searches = [(each, source.options, source.max_tokens) for each, source in zip(new, sources, strict=True)]
             decoding.add([source.tokens for source in sources], searches)
-        return [result for decoding in list(worker.decodings.values()) for result in decoding.step()]
+        stepping = [decoding for key, decoding in worker.decodings.items() if key in keys]
+        return [result for decoding in stepping for result in decoding.step()]
 
     def _deliver(self, worker: _Worker, finished: Sequence[tuple[object, list[Hypothesis]]]) -> None:
         now = time.monotonic()

@@ -94,8 +94,10 @@ class QueueFull(Exception):
 class BatchQueue(Generic[T]):
     """Entries in order of arrival. Not safe to share between threads. `limits` can be replaced at any time."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, served: float | None = None) -> None:
+        """`served` is the number of its shares of the recent work from which on a flow has had its share."""
         self.limits = limits
+        self._served = _SERVED if served is None else served
         self._entries: dict[Entry[T], None] = {}
         self._tokens, self._cost = 0, 0.0
         self._backlogs: dict[str, Backlog] = {}
@@ -231,17 +233,27 @@ class BatchQueue(Generic[T]):
 
     def _floods(self, name: str) -> bool:
         """Return whether a flow has had its share, while more than a batch of it waits, or did and the rest waits."""
-        backlog = self._backlogs.get(name)
-        long = backlog is not None and (name in self._flooding or backlog.items > self.limits.max_batch_items)
-        return long and len(self._recent) > 1 and self._recent.shares(name) > _SERVED
+        long = (name in self._flooding and name in self._backlogs) or self._waits_long(name)
+        return long and len(self._recent) > 1 and self._recent.shares(name) > self._served
 
-    def most_running(self, flow: Flow, cheap: int) -> int:
+    def _waits_long(self, name: str) -> bool:
+        """Return whether more than a batch of a flow waits."""
+        backlog = self._backlogs.get(name)
+        return backlog is not None and backlog.items > self.limits.max_batch_items
+
+    def floods(self, flow: Flow) -> bool:
+        """Return whether a flow has a long backlog and has had its share."""
+        return flow.name in self._flooding
+
+    def most_running(self, flow: Flow, cheap: int, *, alone: bool = True) -> int:
         """Return how many entries of a flow may be computed at once where each is computed for long.
 
-        One that floods the queue may have its share of the places, or as many as are `cheap`: that hardly slow down the
+        All may where it is `alone`: no others are computed or wait, and none are expected soon after those of a long
+        backlog. Otherwise it may have its share of the places, or as many as are `cheap`: that hardly slow down the
         others.
         """
-        if flow.name not in self._flooding:
+        expected = len(self._recent) > 1 and (self.floods(flow) or self._waits_long(flow.name))
+        if alone and len(self._backlogs) < 2 and not expected:
             return self.limits.max_batch_items
         return max(1, cheap, math.floor(self.limits.max_batch_items * self._recent.fraction(flow.name)))
 
@@ -405,7 +417,7 @@ _BACKFILLED = 64
 _CONSIDERED = 4
 """Full batches whose entries are candidates for the next batch."""
 _SERVED = 0.8
-"""Shares of the recent work from which on a flow has had its share."""
+"""Shares of the recent work from which on a flow has had its share, in batches."""
 _SHORT = 3
 """Tokens of a short batch, in fixed costs of a batch: work on texts is three quarters of it."""
 

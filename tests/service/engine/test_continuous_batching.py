@@ -12,6 +12,7 @@ from models.decoding.beam_search import Hypothesis, SearchOptions
 from models.decoding.sequence_to_sequence import SourceSequence
 from service.engine.batcher import DeadlineExceeded, Stopped
 from service.engine.continuous_batching import ContinuousBatcher
+from service.engine.fairness import SINGLE_FLOW, Flow
 from service.engine.queue import Limits, QueueFull
 
 HANGS = 6.0
@@ -118,11 +119,12 @@ class Bench:
             [self.kitchen.start], Limits(**(values | changes)), self.recorder, computations=computations
         )
 
-    def submit(self, *steps, beam_size=1, seconds=60.0, length=2, max_tokens=7):
+    def submit(self, *steps, beam_size=1, seconds=60.0, length=2, max_tokens=7, flow=SINGLE_FLOW):
         """Submits sentences of equal lengths, their ends included."""
         sources = [(count, *[1] * (length - 2)) for count in steps]
         queries = [SourceSequence(source, beam_size, SearchOptions(), max_tokens) for source in sources]
-        return asyncio.create_task(self.batcher.submit(str(beam_size), queries, time.monotonic() + seconds))
+        deadline = time.monotonic() + seconds
+        return asyncio.create_task(self.batcher.submit(str(beam_size), queries, deadline, flow=flow))
 
     async def hold(self, *steps, **options):
         """Submits sentences and closes the gate in their first step."""
@@ -219,6 +221,19 @@ def test_beam_sizes_take_their_steps_in_turn():
         assert bench.kitchen.joined == [(1, [4]), (5, [2]), (2, [2, 2])]
         assert bench.kitchen.steps == [(1, 1), (1, 1), (5, 1), (1, 1), (5, 1), (2, 2), (1, 1), (2, 2)]
         await bench.submit(1, beam_size=5)
+
+    with_bench(scenario)
+
+
+def test_sentences_of_a_key_that_floods_the_queue_take_steps_while_no_others_do():
+    async def scenario(bench):
+        other = await bench.hold(6, flow=Flow("other"))
+        flood = bench.submit(*[3] * 9, flow=Flow("flood"))
+        await asyncio.sleep(0)
+        bench.kitchen.gate.set()
+        await asyncio.gather(other, flood)
+        # Two of it have half of the places before it has had its share; the next two wait until the other one is done.
+        assert bench.kitchen.steps[:9] == [(1, 1), *[(1, 3)] * 3, *[(1, 1)] * 2, *[(1, 2)] * 3]
 
     with_bench(scenario)
 
