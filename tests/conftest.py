@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 _TESTS = Path(__file__).parent
 _SLOW = (
     "training/tasks/language_model/test_served_history.py",
+    "benchmarks/test_causal_quantization.py",
     "benchmarks/test_gpu_parts.py",
     "benchmarks/test_gpu.py",
     "benchmarks/test_hostile.py",
