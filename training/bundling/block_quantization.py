@@ -2,7 +2,8 @@
 
 A block is 32 inputs of one output: its weights are `(integer - zero) * scale`, with a scale and a zero of its own. The
 operator quantizes activations as well, to 8 bits with a scale for each block of each row (accuracy level 4), so that a
-result does not depend on the other rows of a batch. The file, the memory and what a product reads become smaller.
+row of a product does not depend on the other rows of a batch. The file and the memory become smaller, and a product of
+one row reads less.
 
 Shapes: `K` inputs and `N` outputs of a matrix product, `R` rows of a table, `b` blocks of an output or a row.
 """

@@ -122,7 +122,8 @@ def test_only_weights_and_activations_are_rounded(imported: Imported, tmp_path: 
     assert 1e-4 < with_activations < 0.5
 
 
-def test_results_do_not_depend_on_the_batch(imported: Imported) -> None:
+def test_results_hardly_depend_on_the_batch(imported: Imported) -> None:
+    """Other operators round differently in a batch, which may change 8-bit activations by one."""
     model = load_bundle(imported[1].path, threads=1)
     assert isinstance(model, CausalLanguageModel)
     together = model.score(SENTENCES[:8])
