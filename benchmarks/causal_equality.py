@@ -1,6 +1,6 @@
 """Imported causal models of published sizes, compared with transformers on the same random weights.
 
-    .venv/bin/python -m benchmarks.causal_equality                    # --only NAME, --int8
+    .venv/bin/python -m benchmarks.causal_equality                    # --only NAME, --quantize int8
 
 Each model has the fields that its published `config.json` has, random weights and a small tokenizer; texts are random
 tokens of the whole vocabulary. The reference is transformers with eager attention in float32. Columns: the largest
@@ -37,6 +37,7 @@ from training.importing.causal import CausalImporter
 from training.importing.importer import ImportOptions, need, write_imported
 from training.importing.samples import Samples
 from training.importing.source import open_source
+from training.settings import QuantizationName
 
 __all__ = ["PUBLISHED", "Published", "import_directory", "measure", "write_published"]
 
@@ -201,13 +202,17 @@ def write_published(
     return int(model.num_parameters())
 
 
-def import_directory(directory: Path, output: Path, *, int8: bool = False) -> tuple[CausalImporter, Path]:
+def import_directory(
+    directory: Path, output: Path, *, quantize: QuantizationName = "none"
+) -> tuple[CausalImporter, Path]:
     """Import a directory with random weights; return what read it, and the bundle below `output`."""
     importer = CausalImporter(
         open_source(str(directory)),
         ImportOptions(samples=Samples(("It rains.", "Where is the station?"), ""), max_tokens=None),
     )
-    settings = BundleSettings(name=directory.name, version=1, description="Random weights", licence="MIT", int8=int8)
+    settings = BundleSettings(
+        name=directory.name, version=1, description="Random weights", licence="MIT", quantization=quantize
+    )
     return importer, write_imported(importer, settings, output).path
 
 
@@ -320,14 +325,14 @@ def _exact(importer: CausalImporter, start: Sequence[int], texts: Sequence[Seque
     return found
 
 
-def measure(name: str, *, int8: bool, folder: Path) -> str:
+def measure(name: str, *, quantize: QuantizationName, folder: Path) -> str:
     """Make, import and compare one model in a folder, and return its row of the table."""
     published = PUBLISHED[name]
     directory = folder / name
     parameters = write_published(directory, published)
     gc.collect()
     started = time.perf_counter()
-    importer, bundle = import_directory(directory, folder / "bundles", int8=int8)
+    importer, bundle = import_directory(directory, folder / "bundles", quantize=quantize)
     seconds = time.perf_counter() - started
     start = [token for token in [importer.special_tokens.start] if token is not None]
     generator = np.random.default_rng(0)
@@ -367,12 +372,12 @@ def measure(name: str, *, int8: bool, folder: Path) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def main(only: str | None = None, int8: bool = False, threads: int = 2) -> None:
+def main(only: str | None = None, quantize: QuantizationName = "none", threads: int = 2) -> None:
     """Print a row for each model.
 
     Args:
         only: Name of one model.
-        int8: Store weights as int8; differences are then those of int8.
+        quantize: Quantize weights; differences are then those of quantization.
         threads: Threads of torch.
     """
     torch.set_num_threads(threads)
@@ -383,7 +388,7 @@ def main(only: str | None = None, int8: bool = False, threads: int = 2) -> None:
     print("|", " | ".join("---" for _ in columns), "|")
     for name in PUBLISHED if only is None else [only]:
         with tempfile.TemporaryDirectory() as folder:
-            print(measure(name, int8=int8, folder=Path(folder)), flush=True)
+            print(measure(name, quantize=quantize, folder=Path(folder)), flush=True)
 
 
 if __name__ == "__main__":

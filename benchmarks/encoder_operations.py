@@ -174,7 +174,9 @@ def _results(place: Path, samples: Samples, output: Path, head: str) -> Mapping[
         return agreement(float32, int8, texts)
 
     with mock.patch.object(importer, "agreement", recorded):
-        settings = BundleSettings(name="made", version=1, description="Random weights.", licence="none", int8=True)
+        settings = BundleSettings(
+            name="made", version=1, description="Random weights.", licence="none", quantization="int8"
+        )
         write_imported(importer, settings, output)
     return found
 

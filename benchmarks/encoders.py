@@ -109,7 +109,9 @@ def measure(directory: Path, samples: Samples, *, int8: bool) -> str:
         source = open_source(str(directory))
         importer = chosen_importer(source)(source, ImportOptions(samples=samples))
         name = source.default_name()
-        bundle = BundleSettings(name=name, version=1, description=name, licence="none", int8=int8)
+        bundle = BundleSettings(
+            name=name, version=1, description=name, licence="none", quantization="int8" if int8 else "none"
+        )
         imported = write_imported(importer, bundle, Path(temporary))
         del importer
         size = sum(file.stat().st_size for file in imported.path.iterdir()) / 1e6
@@ -127,7 +129,7 @@ def measure(directory: Path, samples: Samples, *, int8: bool) -> str:
         difference = max(float(np.abs(found - expected).max()) for found in (run(texts), np.concatenate(one)))
         same = [" ".join(each) for each in np.random.default_rng(1).choice(["the", "and", "a", "on"], (_TEXTS, _WORDS))]
         seconds = medians_of({"ours": lambda: run(same), "theirs": lambda: theirs(same)}, _RUNS)
-    cost = "" if imported.int8 is None else f" {imported.int8.value:.4f}, {imported.int8.difference:.3f} |"
+    cost = "" if imported.cost is None else f" {imported.cost.value:.4f}, {imported.cost.difference:.3f} |"
     mine, other = 1000 * seconds["ours"], 1000 * seconds["theirs"]
     cells = [directory.name, f"{parameters / 1e6:.0f} M", f"{difference:.1e}", f"{size:.0f}"]
     cells += [f"{mine:.0f}", f"{other:.0f}", f"{other / mine:.2f}"]

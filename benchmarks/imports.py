@@ -95,14 +95,16 @@ def measure(name: str, *, int8: bool, deviation: float) -> str:
         start = time.perf_counter()
         source = open_source(str(where / name))
         importer = chosen_importer(source)(source, ImportOptions())
-        settings = BundleSettings(name=name, version=1, description=name, licence="none", int8=int8)
+        settings = BundleSettings(
+            name=name, version=1, description=name, licence="none", quantization="int8" if int8 else "none"
+        )
         imported = write_imported(importer, settings, where / "out")
         seconds = time.perf_counter() - start
         del importer
         size = sum(file.stat().st_size for file in imported.path.iterdir()) / 1e6
         parameters, theirs = _transformers(model.architecture, where / name)
         seconds_of = medians_of({"ours": _bundle_run(imported.path), "theirs": theirs}, _RUNS)
-    agreement = "" if imported.int8 is None else _agreement(imported)
+    agreement = "" if imported.cost is None else _agreement(imported)
     return (
         f"| {name} | {parameters / 1e6:.0f} M | {imported.difference:.1e} | {seconds:.0f} | {size:.0f} | "
         f"{1000 * seconds_of['ours']:.0f} | {1000 * seconds_of['theirs']:.0f} |{agreement}"
@@ -110,8 +112,8 @@ def measure(name: str, *, int8: bool, deviation: float) -> str:
 
 
 def _agreement(imported: WrittenBundle[Agreement]) -> str:
-    assert imported.int8 is not None
-    return f" {imported.int8.value:.3f}, {imported.int8.difference:.3f} |"
+    assert imported.cost is not None
+    return f" {imported.cost.value:.3f}, {imported.cost.difference:.3f} |"
 
 
 def _bundle_run(path: Path) -> Callable[[], object]:

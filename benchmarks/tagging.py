@@ -51,9 +51,11 @@ def main(texts: Path, /, directory: Path | None = None, most: int = 40, int8: bo
     with tempfile.TemporaryDirectory() as temporary:
         source = open_source(str(directory or make_directory(Path(temporary) / "tagger")))
         importer = chosen_importer(source)(source, ImportOptions(samples=samples))
-        settings = BundleSettings(name="tagger", version=1, description="A model.", licence="none", int8=int8)
+        settings = BundleSettings(
+            name="tagger", version=1, description="A model.", licence="none", quantization="int8" if int8 else "none"
+        )
         imported = write_imported(importer, settings, Path(temporary) / "models")
-        print(f"largest difference of a log-probability: {imported.difference:.1e}; int8: {imported.int8}")
+        print(f"largest difference of a log-probability: {imported.difference:.1e}; int8: {imported.cost}")
         ours, theirs = load_bundle(imported.path), _pipeline(source.path)
         assert isinstance(ours, Tagger)
         for aggregation in get_args(Aggregation):

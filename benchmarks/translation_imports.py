@@ -158,7 +158,13 @@ def imported(root: Path, precision: Precision, texts: int) -> str:
 
     source, started = open_source(str(root / "original")), time.perf_counter()
     options = ImportOptions(languages="en-de", samples=_FewSamples(BUILT_IN[1 : texts + 1], "built-in texts"))
-    settings = BundleSettings(name=precision, version=1, description="", licence="unstated", int8=precision == "int8")
+    settings = BundleSettings(
+        name=precision,
+        version=1,
+        description="",
+        licence="unstated",
+        quantization="int8" if precision == "int8" else "none",
+    )
     found = write_imported(chosen_importer(source)(source, options), settings, root / "models")
     seconds = time.perf_counter() - started
     return f"{found.difference:.1e} | {seconds:.0f} | {_peak():.2f}"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 _TESTS = Path(__file__).parent
 _SLOW = (
     "training/tasks/language_model/test_served_history.py",
+    "benchmarks/test_causal_quantization.py",
     "benchmarks/test_gpu_parts.py",
     "benchmarks/test_gpu.py",
     "benchmarks/test_hostile.py",
@@ -42,6 +43,7 @@ _SLOW = (
     "training/importing/test_embedding.py",
     "training/tasks/causal_language_model/test_export.py",
     "training/importing/test_causal.py",
+    "training/importing/test_causal_int4.py",
     "training/importing/test_replaced_heads.py",
     "training/search/test_comparison.py",
     "training/tasks/translation/test_guided_alignment.py",

@@ -2,17 +2,20 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-__all__ = ["ENTRY", "Fraction", "PositiveInt", "Settings", "read_entries"]
+__all__ = ["ENTRY", "Fraction", "PositiveInt", "QuantizationName", "Settings", "read_entries"]
 
 T = TypeVar("T")
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 PositiveInt = Annotated[int, Field(ge=1)]
+
+QuantizationName = Literal["none", "int8", "int4"]
+"""Integers that a bundle stores its weights as."""
 
 ENTRY = ConfigDict(extra="forbid")
 """Configuration of the dataclasses that `read_entries` reads: an unknown field is an error."""

@@ -37,6 +37,9 @@ FORMAT_VERSION = 2
 
 MANIFEST = "manifest.json"
 
+INT4_WEIGHTS: Literal["int4-weights"] = "int4-weights"
+"""The kind of quantization of bundles with 4-bit weights."""
+
 SIGNATURE = "model.sig"
 """The signature of a bundle, the only file that a manifest does not list; a bundle need not have one."""
 
@@ -254,9 +257,10 @@ class Provenance(Contract):
 class Quantization(Contract):
     """How weights were narrowed, and what that cost."""
 
-    kind: Literal["int8-weights", "int8-dynamic", "int8-static"]
+    kind: Literal["int8-weights", "int8-dynamic", "int8-static", "int4-weights"]
     """Whether activations stay float32, or are quantized with ranges computed for each batch (`int8-dynamic`: older
-    bundles, and tasks from outside), or fixed on samples."""
+    bundles, and tasks from outside), or fixed on samples; or whether weights have 4 bits in blocks, with activations
+    quantized for each block."""
     metric: str
     """Name of the metric."""
     value: float

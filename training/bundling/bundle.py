@@ -23,7 +23,7 @@ from training.bundling.device_graphs import cuda_file, cuda_graphs, with_cuda_gr
 from training.bundling.model_card import with_device_line
 from training.bundling.onnx import WEIGHTS, save_graphs
 from training.bundling.weight_file import WeightFile
-from training.settings import PositiveInt, Settings
+from training.settings import PositiveInt, QuantizationName, Settings
 
 __all__ = [
     "BundleGraph",
@@ -40,7 +40,7 @@ __all__ = [
 
 _CARD = "MODEL_CARD.md"
 
-Int8T = TypeVar("Int8T")
+CostT = TypeVar("CostT")
 
 
 class BundleSettings(Settings):
@@ -50,8 +50,8 @@ class BundleSettings(Settings):
     version: PositiveInt
     description: str
     licence: str
-    int8: bool = False
-    """Whether the graphs are quantized."""
+    quantization: QuantizationName = "none"
+    """Integers that the graphs have for weights."""
     force: bool = False
     """Whether a bundle of the same version is replaced."""
 
@@ -65,15 +65,15 @@ class BundleGraph:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenBundle(Generic[Int8T]):
+class WrittenBundle(Generic[CostT]):
     """A finished bundle."""
 
     path: Path
     manifest: Manifest
     differences: Mapping[str, float]
     """Largest difference of the float32 graphs from each reference: a backend from the module, or from a library."""
-    int8: Int8T | None = None
-    """What int8 costs, or would cost, where it was measured."""
+    cost: CostT | None = None
+    """What quantization costs, or int8 would cost, where it was measured."""
 
     @property
     def difference(self) -> float:
@@ -81,7 +81,7 @@ class WrittenBundle(Generic[Int8T]):
         return max(self.differences.values())
 
 
-class BundleSource(abc.ABC, Generic[Int8T]):
+class BundleSource(abc.ABC, Generic[CostT]):
     """The content of a bundle, and the comparison of its graphs with the networks that they were made of.
 
     `BundleWriter` calls the methods in the order in which they are defined here.
@@ -91,8 +91,8 @@ class BundleSource(abc.ABC, Generic[Int8T]):
     """The task of the bundle."""
     advice: ClassVar[str]
     """How the caller writes a bundle where one of this version exists."""
-    int8: Int8T | None = None
-    """What int8 costs, or would cost; set by `measure`."""
+    cost: CostT | None = None
+    """What quantization costs, or int8 would cost; set by `measure`."""
 
     @abc.abstractmethod
     def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
@@ -120,13 +120,13 @@ class BundleSource(abc.ABC, Generic[Int8T]):
 
     @abc.abstractmethod
     def quantized(self, draft: "Draft") -> Mapping[str, onnx.ModelProto]:
-        """Return the graphs with int8 weights; the draft still has those of float32."""
+        """Return the graphs with the weights of `settings.quantization`; the draft still has those of float32."""
 
     @abc.abstractmethod
     def measure(self, draft: "Draft") -> None:
         """Set `quality` and `quantization` of a draft, and the fields of its section that are chosen on data.
 
-        Raises `ExportError` where the graphs for GPUs of an int8 bundle are wrong.
+        Raises `ExportError` where the graphs for GPUs of a quantized bundle are wrong.
         """
 
     def extend(self, draft: "Draft") -> None:
@@ -194,16 +194,16 @@ class Draft:
         return load_bundle(self.directory, graphs=graphs)
 
 
-class BundleWriter(Generic[Int8T]):
+class BundleWriter(Generic[CostT]):
     """Writes the bundle of a source."""
 
     def __init__(
-        self, source: BundleSource[Int8T], settings: BundleSettings, report: Callable[[str], object] = lambda line: None
+        self, source: BundleSource[CostT], settings: BundleSettings, report: Callable[[str], object] = lambda line: None
     ) -> None:
         """`report` is called with a line for each step."""
         self._source, self._settings, self._report = source, settings, report
 
-    def write(self, output: Path) -> WrittenBundle[Int8T]:
+    def write(self, output: Path) -> WrittenBundle[CostT]:
         """Write `<output>/<name>/<version>/`; a bundle that cannot be finished leaves nothing.
 
         Raises `FileExistsError` where that version exists and `force` is not set, and the errors of the source.
@@ -217,7 +217,7 @@ class BundleWriter(Generic[Int8T]):
             directory.mkdir(parents=True)
             manifest, differences = self._write(directory)
             place(directory, target)
-        return WrittenBundle(path=target, manifest=manifest, differences=differences, int8=self._source.int8)
+        return WrittenBundle(path=target, manifest=manifest, differences=differences, cost=self._source.cost)
 
     def _write(self, directory: Path) -> tuple[Manifest, Mapping[str, float]]:
         """Write all files; return the manifest, and the differences of the float32 graphs from their references."""
@@ -229,8 +229,8 @@ class BundleWriter(Generic[Int8T]):
             write(directory / name)
         draft.save_graphs(draft.models)
         differences = source.verify(draft)
-        if settings.int8:
-            self._report("quantizing to int8")
+        if settings.quantization != "none":
+            self._report(f"quantizing to {settings.quantization}")
             draft.save_graphs(source.quantized(draft))
         source.measure(draft)
         source.extend(draft)

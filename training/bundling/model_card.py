@@ -111,7 +111,7 @@ def imported_card(manifest: Manifest, card: Card, texts: int, compared: str, *, 
         f"Imported on {manifest.provenance.date} from `{source.name}`{revision}; architecture {source.architecture}"
     )
     lossy = manifest.quantization
-    weights = "float32" if lossy is None else f"int8 ({lossy.metric} {lossy.value:.4f})"
+    weights = "float32" if lossy is None else f"{_integers(lossy)} ({lossy.metric} {lossy.value:.4f})"
     return _card(manifest, card, origin, weights, sections)
 
 
@@ -265,14 +265,20 @@ def _agreement(manifest: Manifest) -> str:
     dataset = manifest.quantization.dataset
     compared = (each for each in manifest.quality if each.dataset == dataset)
     lines = "\n".join(f"* {each.metric}: {each.value:.4f}" for each in compared)
-    return f" Agreement of int8 with float32 on {dataset}, not those\nthat activations were observed on:\n\n{lines}"
+    observed = ", not those\nthat activations were observed on" if manifest.quantization.kind == "int8-static" else ""
+    return f" Agreement of {_integers(manifest.quantization)} with float32 on {dataset}{observed}:\n\n{lines}"
+
+
+def _integers(lossy: Quantization) -> str:
+    """Return the type of quantized weights, such as `int8`."""
+    return lossy.kind.partition("-")[0]
 
 
 def _weights(lossy: Quantization | None, digits: int) -> str:
     if lossy is None:
         return "float32"
     values = [f"{value:.{digits}f}" for value in (lossy.value, lossy.float32_value)]
-    return f"int8 ({lossy.metric} {values[0]} against {values[1]} in float32)"
+    return f"{_integers(lossy)} ({lossy.metric} {values[0]} against {values[1]} in float32)"
 
 
 def _table(manifest: Manifest, card: Card, references: Mapping[str, float]) -> str:

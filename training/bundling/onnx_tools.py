@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx
 from google.protobuf.message import Message
 
-__all__ = ["check_graph", "keep_used_weights", "quiet", "without_weights"]
+__all__ = ["check_graph", "keep_used_weights", "need_runtime_operators", "quiet", "without_weights"]
 
 
 @contextlib.contextmanager
@@ -30,6 +30,12 @@ def keep_used_weights(model: onnx.ModelProto) -> None:
     kept = [tensor for tensor in model.graph.initializer if tensor.name in used]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
+
+
+def need_runtime_operators(model: onnx.ModelProto) -> None:
+    """Add ONNX Runtime's own operators to those that a model imports, unless it does."""
+    if all(opset.domain != "com.microsoft" for opset in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -11,10 +11,10 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from training.bundling.onnx_tools import keep_used_weights
+from training.bundling.onnx_tools import keep_used_weights, need_runtime_operators
 from training.bundling.weight_file import array_of
 
-__all__ = ["matrix_products", "quantize_int8_static", "quantize_int8_weights"]
+__all__ = ["matrix_products", "quantize_int8_static", "quantize_int8_weights", "stored_tables"]
 
 _LARGEST_WEIGHT = 63
 """Seven bits: processors without a wide enough accumulator saturate where two products of eight bits are added."""
@@ -26,17 +26,17 @@ _SMALLEST = 4096
 """Products with fewer weights stay as they are."""
 
 
-def quantize_int8_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+def quantize_int8_weights(model: onnx.ModelProto, keep: Collection[str] = ()) -> onnx.ModelProto:
     """Return the graph with matrices stored as int8, one scale a row, and computed with in float32.
 
     ONNX Runtime multiplies them out when it loads the graph, so that a result costs as much as in float32 and does
-    not depend on the other rows of a batch.
+    not depend on the other rows of a batch. Matrices named in `keep` stay as they are.
     """
     stored = copy.deepcopy(model)
     graph, nodes, weights = stored.graph, [], []
     for tensor in graph.initializer:
         array = array_of(tensor)
-        if array.dtype != np.float32 or array.ndim < 2 or array.size < _SMALLEST:
+        if tensor.name in keep or array.dtype != np.float32 or array.ndim < 2 or array.size < _SMALLEST:
             weights.append(tensor)
             continue
         name = tensor.name
@@ -63,6 +63,17 @@ def matrix_products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     return found
 
 
+def stored_tables(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """Return the nodes that look up rows of a stored matrix, such as word vectors: Gather."""
+    stored = {
+        tensor.name
+        for tensor in model.graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) == 2 and np.prod(tensor.dims) >= _SMALLEST
+    }
+    lookups = [node for node in model.graph.node if node.op_type == "Gather" and node.input[0] in stored]
+    return [node for node in lookups if not any(each.name == "axis" and each.i for each in node.attribute)]
+
+
 def quantize_int8_static(
     model: onnx.ModelProto, ranges: Mapping[str, tuple[float, float]], keep: Collection[str] = ()
 ) -> onnx.ModelProto:
@@ -74,10 +85,11 @@ def quantize_int8_static(
     """
     graph = _Rewriter(copy.deepcopy(model))
     products = {node.output[0] for node in matrix_products(model)}
+    tables = {node.output[0] for node in stored_tables(model) if node.input[0] not in keep}
     for node in model.graph.node:
         if node.output[0] in products:
             graph.product(node, *ranges[node.input[0]])
-        elif node.op_type == "Gather" and node.input[0] not in keep and graph.is_table(node.input[0]):
+        elif node.output[0] in tables:
             graph.table(node)
         else:
             graph.nodes.append(node)
@@ -135,9 +147,6 @@ class _Rewriter:
             )
         )
 
-    def is_table(self, name: str) -> bool:
-        return name in self._weights and len(self._weights[name].dims) == 2 and self._array(name).size >= _SMALLEST
-
     def table(self, node: onnx.NodeProto) -> None:
         """Replaces a look-up of rows by one of integers and of their scales."""
         rows, (result,) = self._array(node.input[0]), node.output
@@ -159,8 +168,7 @@ class _Rewriter:
         del self._model.graph.initializer[:]
         self._model.graph.initializer.extend(weights)
         keep_used_weights(self._model)
-        if all(opset.domain != "com.microsoft" for opset in self._model.opset_import):
-            self._model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        need_runtime_operators(self._model)
         return self._model
 
     def _array(self, name: str) -> NDArray[np.float32]:

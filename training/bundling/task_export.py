@@ -36,6 +36,8 @@ class TaskExport(abc.ABC):
     """Name of the TorchScript file."""
     quantization: ClassVar[str | None]
     """The method of `quantize`, as the manifest names it; None where there is none."""
+    int4: ClassVar[bool] = False
+    """Whether there is `quantize_int4`."""
     point: ClassVar[float] = 1.0
     """Size of a point of the first metric: 0.01 for a fraction."""
     graphs: Mapping[str, ExportGraph]
@@ -60,6 +62,10 @@ class TaskExport(abc.ABC):
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Return the graphs with int8 weights, of a task with `quantization`."""
+        raise NotImplementedError
+
+    def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        """Return the graphs with weights of 4 bits, of a task with `int4`."""
         raise NotImplementedError
 
     def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:

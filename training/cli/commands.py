@@ -204,8 +204,8 @@ def export(
     for quality in exported.manifest.quality:
         console.print(f"{quality.metric} on {quality.dataset}, {quality.split}: {quality.value:.3f}")
     console.print(f"wrote {exported.path}")
-    if exported.int8 is not None:
-        console.print(exported.int8.advice())
+    if exported.cost is not None:
+        console.print(exported.cost.advice())
     return 0
 
 

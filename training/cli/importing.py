@@ -10,6 +10,7 @@ from rich.console import Console
 from training.importing.errors import ImportRefused, described
 from training.importing.samples import read_samples
 from training.importing.source import SourceDirectory, open_source
+from training.settings import QuantizationName
 
 __all__ = ["import_model"]
 
@@ -21,7 +22,7 @@ def import_model(
     output: Path,
     name: str | None = None,
     version: int = 1,
-    quantize: Literal["none", "int8"] = "none",
+    quantize: QuantizationName = "none",
     licence: str | None = None,
     description: str | None = None,
     texts: Path | None = None,
@@ -46,7 +47,9 @@ def import_model(
         output: Model directory; the bundle goes to <output>/<name>/<version>/.
         name: Name of the bundle; by default that of the directory, or the one that config.json states.
         version: Version of the bundle.
-        quantize: With int8, matrix products are those of 8-bit integers; the agreement with float32 is printed.
+        quantize: With int8, matrix products are those of 8-bit integers, of causal language models weights are stored
+            so; with int4, which is for these only, their weights have 4 bits in blocks of 32. The agreement with
+            float32 is printed.
         licence: Licence of the model, where its README.md does not state one; "unstated" if it is not known.
         description: Line that describes the model.
         texts: File of sample texts, one a line, such as the model will get: they are compared with the original, and
@@ -77,7 +80,7 @@ def import_model(
             version=version,
             description=description or f"Imported from {opened.name}",
             licence=licence or _stated_licence(opened),
-            int8=quantize == "int8",
+            quantization=quantize,
             force=force,
         )
     except ValidationError as error:
@@ -96,9 +99,10 @@ def import_model(
     reader = importer(opened, options)
     imported = write_imported(reader, settings, output, console.print)
     console.print(f"largest difference of {reader.compared}: {imported.difference:.1e}", highlight=False)
-    if (found := imported.int8) is not None:
+    if (found := imported.cost) is not None:
         console.print(
-            f"int8: {found.metric} {found.value:.3f}, largest difference of {reader.quantity} {found.difference:.3f}, "
+            f"{quantize}: {found.metric} {found.value:.3f}, largest difference of {reader.quantity} "
+            f"{found.difference:.3f}, {''.join(f'{name} {value:.2f}, ' for name, value in found.others.items())}"
             f"on {len(samples.held_out())} texts",
             highlight=False,
             soft_wrap=True,

@@ -42,6 +42,7 @@ from training.networks.causal_transformer import CausalHead, CausalTransformer
 from training.softmax import GeneralizedSoftmax
 from training.softmax.huggingface import HEAD_OPTIONS, former_class_name, head_class, head_class_name
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
+from training.tasks.causal_language_model.quantization import int4_graphs
 
 __all__ = ["CausalImporter"]
 
@@ -61,6 +62,7 @@ class CausalImporter(Importer):
     task = "causal-language-model"
     advice_on_difference = BY_OWN_IMPORTER
     quantization = "int8-weights"
+    int4 = True
 
     def __init__(self, source: SourceDirectory, options: ImportOptions) -> None:
         super().__init__(source, options)
@@ -141,11 +143,14 @@ class CausalImporter(Importer):
         del model, texts
         return {name: quantize_int8_weights(each) for name, each in models.items()}
 
-    def agreement(self, float32: CausalLanguageModel, int8: CausalLanguageModel, texts: Sequence[str]) -> Agreement:
+    def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        return int4_graphs(models)
+
+    def agreement(self, float32: CausalLanguageModel, lossy: CausalLanguageModel, texts: Sequence[str]) -> Agreement:
         """Compare the most probable token at each position, and the probabilities of the texts' tokens."""
         one, other = (
             [each for score in model.score(texts, explain=1, truncate=True) for each in score.tokens if each.scored]
-            for model in (float32, int8)
+            for model in (float32, lossy)
         )
         pairs = list(zip(one, other, strict=True))
         same = [first.alternatives[0].token == second.alternatives[0].token for first, second in pairs]
@@ -153,6 +158,7 @@ class CausalImporter(Importer):
             metric="same most probable next token as float32",
             value=sum(same) / max(1, len(same)),
             difference=max((abs(_probability(first) - _probability(second)) for first, second in pairs), default=0.0),
+            others={"perplexity in float32": _perplexity(one), "perplexity": _perplexity(other)},
         )
 
     # ---- comparison with transformers ----
@@ -262,6 +268,12 @@ def _replaced_head(options: object, head: CausalHead, others: Mapping[str, Tenso
 def _probability(token: ScoredToken) -> float:
     assert token.log_probability is not None
     return math.exp(token.log_probability)
+
+
+def _perplexity(tokens: Sequence[ScoredToken]) -> float:
+    """Return the perplexity of texts a token, of the tokens that are scored."""
+    found = [each.log_probability for each in tokens if each.log_probability is not None]
+    return math.exp(-sum(found) / max(1, len(found)))
 
 
 def _next(model: CausalLanguageModel, texts: Sequence[str]) -> list[NextTokens]:

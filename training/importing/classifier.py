@@ -123,9 +123,9 @@ class ClassifierImporter(Importer):
         batches = ({**inputs, "k": np.array(1)} for inputs in calibration_batches(queries, self.pairs))
         return quantized(models, "classify", batches, "log_probabilities")
 
-    def agreement(self, float32: Classifier, int8: Classifier, texts: Sequence[str]) -> Agreement:
+    def agreement(self, float32: Classifier, lossy: Classifier, texts: Sequence[str]) -> Agreement:
         one, other = (
-            np.exp(self._table(model.classify(texts, len(self.labels), truncate=True))) for model in (float32, int8)
+            np.exp(self._table(model.classify(texts, len(self.labels), truncate=True))) for model in (float32, lossy)
         )
         return Agreement(
             metric="same best class as float32",

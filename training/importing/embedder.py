@@ -83,9 +83,9 @@ class EmbedderImporter(Importer):
         queries: list[EmbedQuery] = model.queries(texts, truncate=True)
         return quantized(models, "embed", calibration_batches(queries, None), "vectors")
 
-    def agreement(self, float32: Embedder, int8: Embedder, texts: Sequence[str]) -> Agreement:
+    def agreement(self, float32: Embedder, lossy: Embedder, texts: Sequence[str]) -> Agreement:
         """Compare the similarities of all pairs of texts."""
-        one, other = (_similarities(model, texts) for model in (float32, int8))
+        one, other = (_similarities(model, texts) for model in (float32, lossy))
         return Agreement(
             metric="correlation of similarities with float32",
             value=correlation(one, other),

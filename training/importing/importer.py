@@ -8,13 +8,13 @@ import abc
 import importlib
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 import onnx
 
-from models.bundle.manifest import Manifest
+from models.bundle.manifest import INT4_WEIGHTS, Manifest
 from models.registry import Registry, UnknownNameError
 from training.bundling.bundle import BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
 from training.bundling.model_card import Card, imported_card
@@ -103,13 +103,15 @@ class ImportOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """How far the results of int8 graphs agree with those of float32 on sample texts."""
+    """How far the results of quantized graphs agree with those of float32 on sample texts."""
 
     metric: str
     value: float
     """Fraction of the texts with the same best result."""
     difference: float
     """Largest difference of a probability."""
+    others: Mapping[str, float] = field(default_factory=dict)
+    """Other values by name."""
 
 
 class Importer(BundleSource[Agreement]):
@@ -120,12 +122,14 @@ class Importer(BundleSource[Agreement]):
     """What can be done where results are not those of the reference."""
     quantization: ClassVar[str | None] = "int8-static"
     """The method of `quantize`, as the manifest names it; None where there is none."""
+    int4: ClassVar[bool] = False
+    """Whether there is `quantize_int4`."""
     compares_tokens: ClassVar[bool] = True
     """Whether the tokens of sample texts are compared with those of another tokenizer."""
     compared: ClassVar[str] = "a log-probability"
     """The number that is compared with the reference."""
     quantity: ClassVar[str] = "a probability"
-    """The number whose largest change by int8 is measured."""
+    """The number whose largest change by quantization is measured."""
     reference: tuple[str, ...] = ("transformers",)
     """The packages that compute the reference."""
 
@@ -134,7 +138,7 @@ class Importer(BundleSource[Agreement]):
         self.source, self.options = source, options
         self._largest_difference = 0.0
         self._float32: Any = None
-        """The loaded float32 bundle, with which that of int8 is compared; where int8 graphs are made."""
+        """The loaded float32 bundle, with which the quantized one is compared; where there is one."""
 
     @abc.abstractmethod
     def largest_difference(self, model: Any, bundle: Path, texts: Sequence[str]) -> float:
@@ -153,8 +157,12 @@ class Importer(BundleSource[Agreement]):
     ) -> Mapping[str, onnx.ModelProto]:
         """Return the graphs with int8 products, by ranges of activations on texts; `model` is the float32 bundle."""
 
+    def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        """Return the graphs with weights of 4 bits, of an architecture with `int4`."""
+        raise NotImplementedError
+
     @abc.abstractmethod
-    def agreement(self, float32: Any, int8: Any, texts: Sequence[str]) -> Agreement:
+    def agreement(self, float32: Any, lossy: Any, texts: Sequence[str]) -> Agreement:
         """Compare two loaded bundles."""
 
     @abc.abstractmethod
@@ -200,20 +208,24 @@ class Importer(BundleSource[Agreement]):
 
     def quantized(self, draft: Draft) -> Mapping[str, onnx.ModelProto]:
         self._float32 = draft.load()
+        if draft.settings.quantization == "int4":
+            return self.quantize_int4(draft.models)
         return self.quantize(draft.models, self._float32, self.options.samples.calibration())
 
     def measure(self, draft: Draft) -> None:
-        if not draft.settings.int8:
+        if draft.settings.quantization == "none":
             return
         samples, texts = self.options.samples, self.options.samples.held_out()
-        found = self.int8 = self.agreement(self._float32, draft.load(), texts)
+        found = self.cost = self.agreement(self._float32, draft.load(), texts)
         derived = self.agreement(self._float32, draft.load(graphs="cuda"), texts)
         check_device_graphs(derived.difference, found.difference)
         name = f"texts of {samples.name}" if samples.name else "built-in sample texts"
         dataset = {"dataset": f"{len(texts)} {name}", "split": "held out"}
         values = {found.metric: found.value, f"largest difference of {self.quantity}": found.difference}
+        values |= found.others
         draft.quality += [{"metric": metric, "value": round(each, 6), **dataset} for metric, each in values.items()]
-        draft.quantization = {"kind": self.quantization, **draft.quality[0], "float32_value": 1.0}
+        kind = INT4_WEIGHTS if draft.settings.quantization == "int4" else self.quantization
+        draft.quantization = {"kind": kind, **draft.quality[0], "float32_value": 1.0}
 
     def model_card(self, manifest: Manifest) -> str:
         texts = len(self.options.samples.compared())
@@ -277,10 +289,16 @@ def write_imported(
     """Write `<output>/<name>/<version>/`; a failed import leaves nothing.
 
     `report` is called with a line for each step. Raises `FileExistsError` where that version exists and `force` is not
-    set, `ImportRefused` where a log-probability differs from the reference by more than 1e-4, and for int8 of an
-    architecture without, `ExportError` where the graphs for GPUs of an int8 bundle are wrong.
+    set, `ImportRefused` where a log-probability differs from the reference by more than 1e-4, and for a quantization
+    that the architecture does not have, `ExportError` where the graphs for GPUs of a quantized bundle are wrong.
     """
-    if settings.int8 and importer.quantization is None:
+    if settings.quantization == "int4" and not importer.int4:
+        others = "" if importer.quantization is None else ", or use --quantize int8"
+        raise ImportRefused(
+            f"--quantize int4 is for causal language models, which {importer.architecture()} is not; "
+            f"leave it out{others}"
+        )
+    if settings.quantization == "int8" and importer.quantization is None:
         raise ImportRefused("models of this architecture are imported in float32; leave out --quantize")
     return BundleWriter(importer, settings, report).write(output)
 

@@ -33,6 +33,7 @@ from training.importing.importer import Agreement, Importer, ImportOptions, chos
 from training.importing.samples import read_samples
 from training.importing.source import SourceDirectory
 from training.importing.tokenizers import encoder_tokenizer
+from training.settings import QuantizationName
 from training.softmax import GeneralizedSoftmax
 
 __all__ = ["export_bundle"]
@@ -53,7 +54,7 @@ def export_bundle(
     description: str,
     version: int = 1,
     max_tokens: int | None = None,
-    int8: bool = False,
+    quantize: QuantizationName = "none",
     texts: Path | None = None,
     force: bool = False,
     report: Callable[[str], object] = lambda line: print(line, file=sys.stderr),
@@ -70,7 +71,8 @@ def export_bundle(
     `training.softmax.huggingface.replace_head`, and a fast tokenizer of transformers. It is imported as
     `softserve-train import` does what its `save_pretrained` writes.
 
-    The module is compared with the bundle on sample texts, alone and in batches. `texts` is a file with a text a line,
+    The module is compared with the bundle on sample texts, alone and in batches. `quantize` is `none`, `int8`, or, of
+    language models, `int4`. `texts` is a file with a text a line,
     which the comparison and with `int8` the ranges of activations are taken from as well; `report` is called with a
     line for each step.
 
@@ -78,7 +80,7 @@ def export_bundle(
     version exists and `force` is not set, and `pydantic.ValidationError` for a name that no bundle can have.
     """
     settings = BundleSettings(
-        name=name, version=version, description=description, licence=licence, int8=int8, force=force
+        name=name, version=version, description=description, licence=licence, quantization=quantize, force=force
     )
     options = ImportOptions(max_tokens=max_tokens, samples=read_samples(texts))
     training = [part for part in module.modules() if part.training]

@@ -75,8 +75,10 @@ class RegressorImporter(Importer):
         batches = calibration_batches(_queries(model, texts), self.encoder.pairs)
         return quantized(models, "regress", batches, "values")
 
-    def agreement(self, float32: Regressor, int8: Regressor, texts: Sequence[str]) -> Agreement:
-        one, other = (np.array([each.value for each in model.run(_queries(model, texts))]) for model in (float32, int8))
+    def agreement(self, float32: Regressor, lossy: Regressor, texts: Sequence[str]) -> Agreement:
+        one, other = (
+            np.array([each.value for each in model.run(_queries(model, texts))]) for model in (float32, lossy)
+        )
         return Agreement(
             metric="correlation with float32",
             value=correlation(one, other),

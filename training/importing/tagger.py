@@ -83,11 +83,12 @@ class TaggerImporter(Importer):
     ) -> Mapping[str, onnx.ModelProto]:
         return quantized(models, "tag", calibration_batches(_windows(model, texts), None), "log_probabilities")
 
-    def agreement(self, float32: Tagger, int8: Tagger, texts: Sequence[str]) -> Agreement:
+    def agreement(self, float32: Tagger, lossy: Tagger, texts: Sequence[str]) -> Agreement:
         """Compare the tokens of all texts, without those that the tokenizer adds."""
         encoded = [window.encoded for window in _windows(float32, texts)]
         one, other = (
-            np.exp(np.concatenate([row[1:-1] for row in model.log_probabilities(encoded)])) for model in (float32, int8)
+            np.exp(np.concatenate([row[1:-1] for row in model.log_probabilities(encoded)]))
+            for model in (float32, lossy)
         )
         return Agreement(
             metric="tokens with the same label as float32",

@@ -173,12 +173,12 @@ class TranslationImporter(Importer):
             keep=_FLOAT32,
         )
 
-    def agreement(self, float32: Translator, int8: Translator, texts: Sequence[str]) -> Agreement:
+    def agreement(self, float32: Translator, lossy: Translator, texts: Sequence[str]) -> Agreement:
         """Compare greedy translations; the difference is that of the probability of a translation's average token."""
         queries = self._queries(float32, texts)
         pairs = [
             (one[0], other[0])
-            for one, other in zip(float32.decoder.search(queries), int8.decoder.search(queries), strict=True)
+            for one, other in zip(float32.decoder.search(queries), lossy.decoder.search(queries), strict=True)
         ]
         same = [one for one in pairs if one[0].tokens == one[1].tokens]
         differences = [abs(math.exp(one.score) - math.exp(other.score)) for one, other in pairs]

@@ -10,7 +10,7 @@ from models.bundle.manifest import BundleName
 from training.data.settings import DataSection
 from training.recipe.output_layer import OutputLayerSettings
 from training.recipe.overrides import set_field
-from training.settings import Fraction, PositiveInt, Settings
+from training.settings import Fraction, PositiveInt, QuantizationName, Settings
 
 __all__ = [
     "LoopSettings",
@@ -95,8 +95,9 @@ class ExportSettings(Settings):
     """Longest text the service accepts, in tokens."""
     max_pixels: PositiveInt = 16_000_000
     """Largest image the service accepts, height times width."""
-    quantization: Literal["none", "int8"] = "none"
-    """`int8` stores and multiplies matrices as int8; its loss in quality is measured, and so it is with `none`."""
+    quantization: QuantizationName = "none"
+    """`int8` stores and multiplies matrices as int8; its loss in quality is measured, and so it is with `none`. `int4`,
+    of causal language models, stores and multiplies them in 4 bits."""
     also_test_on: list[str] = Field(default_factory=list)
     """Other corpora of the registry, with the same columns, whose test splits the bundle is measured on too."""
     torchscript: bool = False

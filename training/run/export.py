@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import onnx
 
-from models.bundle.manifest import Manifest, SplitData, Training
+from models.bundle.manifest import INT4_WEIGHTS, Manifest, SplitData, Training
 from training.bundling.bundle import BundleGraph, BundleSettings, BundleSource, BundleWriter, Draft, WrittenBundle
 from training.bundling.folding import layer_section
 from training.bundling.model_card import model_card, training_sentence
@@ -70,8 +70,8 @@ def export_run(
     weight to those of the run, and other fields raise `ValueError`. `report` is called with a line for each step, and
     says how far the run was trained and how its data has changed since.
     Raises `FileExistsError` where that version exists and `force` is not set, `ExportError` where a graph differs from
-    the model by more than 1e-4, and for int8 of a task without, `FileNotFoundError` where the run has no checkpoint,
-    `ValueError` for an unknown corpus. A failed export leaves nothing.
+    the model by more than 1e-4, and for a quantization that the task does not have, `FileNotFoundError` where the run
+    has no checkpoint, `ValueError` for an unknown corpus. A failed export leaves nothing.
     """
     check_only(overrides, "export", "output_layer.kernels")
     task = load_trained(run, data_dir, "cpu", overrides)
@@ -88,7 +88,7 @@ def export_run(
         version=export.version,
         description=export.description,
         licence=export.licence,
-        int8=export.quantization == "int8",
+        quantization=export.quantization,
         force=force,
     )
     return BundleWriter(source, settings, report).write(output)
@@ -113,8 +113,7 @@ class TrainedModel(BundleSource[Int8Comparison]):
         self.recipe, self.task = task.recipe, task.recipe.task
         self._run, self._trained, self._references = run, task, references
         self._special = task.exporter(task)
-        if self.recipe.export.quantization != "none" and self._special.quantization is None:
-            raise ExportError(f"export.quantization: models of {self.task} are exported in float32")
+        self._check_quantization()
         for corpus in self.recipe.export.also_test_on:
             self.recipe.data.on_corpus(corpus)
         self.training = _training(run, task)
@@ -122,6 +121,13 @@ class TrainedModel(BundleSource[Int8Comparison]):
         self._differences: dict[str, float] = {}
         self._float32: list[dict[str, Any]] = []
         """Quality on the test split before quantization."""
+
+    def _check_quantization(self) -> None:
+        wanted, int8 = self.recipe.export.quantization, self._special.quantization is not None
+        if (wanted == "int8" and not int8) or (wanted == "int4" and not self._special.int4):
+            others = " or int8" if int8 else ""
+            only = "; int4 is for causal language models" if wanted == "int4" else ""
+            raise ExportError(f"export.quantization: models of {self.task} are exported in float32{others}{only}")
 
     def graphs(self, weights: WeightFile) -> Mapping[str, BundleGraph]:
         torchscript = self._special.torchscript if self.recipe.export.torchscript else None
@@ -159,21 +165,23 @@ class TrainedModel(BundleSource[Int8Comparison]):
 
     def quantized(self, draft: Draft) -> Mapping[str, onnx.ModelProto]:
         self._float32 = self._measured(draft, "test")
+        if draft.settings.quantization == "int4":
+            return self._special.quantize_int4(draft.models)
         return self._special.quantize(draft.models)
 
     def measure(self, draft: Draft) -> None:
-        int8 = draft.settings.int8
-        if int8:
+        quantized = draft.settings.quantization != "none"
+        if quantized:
             verify_device_graphs(draft.directory, draft.save_manifest(), self._special.largest_difference)
         draft.section |= self._special.calibrated(draft.load(), self._trained.data_dir)
         for name, content in self._special.calibration_files.items():
             (draft.directory / name).write_bytes(content)
         dev, test = self._measured(draft, "dev"), self._measured(draft, "test")
-        if int8:
-            value = self._float32[0]["value"]
-            draft.quantization = {"kind": self._special.quantization, **test[0], "float32_value": value}
+        if quantized:
+            kind = INT4_WEIGHTS if draft.settings.quantization == "int4" else self._special.quantization
+            draft.quantization = {"kind": kind, **test[0], "float32_value": self._float32[0]["value"]}
         elif self._special.quantization is not None:
-            self.int8 = self._compared(draft, dev)
+            self.cost = self._compared(draft, dev)
         draft.quality += [*dev, *test]
         for corpus in self.recipe.export.also_test_on:
             draft.quality += self._measured(draft, "test", corpus)

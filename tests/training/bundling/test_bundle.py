@@ -201,6 +201,14 @@ def test_int8_is_smaller_and_says_what_it_cost(
     assert sizes[0] < sizes[1]
 
 
+def test_int4_of_other_tasks_is_refused(tiny_run: RunDirectory, tiny_data_dir: Path, tmp_path: Path) -> None:
+    run = _run_like(tiny_run, tmp_path / "run", torchscript=False, quantization="int4", version=2)
+    message = "of language-model are exported in float32 or int8; int4 is for causal language models"
+    with pytest.raises(ExportError, match=message):
+        export_run(run, tmp_path / "models", tiny_data_dir)
+    assert not (tmp_path / "models").exists()
+
+
 # ---- graphs for GPUs --------------------------------------------------------------------------------------
 
 

@@ -136,6 +136,8 @@ def test_the_cost_of_quantization_is_said(manifest: Manifest) -> None:
         kind="int8-weights", metric="perplexity", value=30.5, float32_value=30.0, dataset="toy", split="test"
     )
     assert "* Weights: int8 (perplexity 30.50 against 30.00 in float32)" in _card(manifest, quantization=lossy)
+    lossy = lossy.model_copy(update={"kind": "int4-weights"})
+    assert "* Weights: int4 (perplexity 30.50 against 30.00 in float32)" in _card(manifest, quantization=lossy)
 
 
 def test_limits_and_provenance_are_there(manifest: Manifest) -> None:

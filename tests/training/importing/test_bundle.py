@@ -44,7 +44,7 @@ def _traced_once(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def int8(_made: Source, tmp_path_factory: pytest.TempPathFactory) -> WrittenBundle:
     return import_directory(
-        _made("BertForSequenceClassification"), tmp_path_factory.mktemp("int8"), SAMPLES, version=3, int8=True
+        _made("BertForSequenceClassification"), tmp_path_factory.mktemp("int8"), SAMPLES, version=3, quantization="int8"
     )
 
 
@@ -59,7 +59,7 @@ def test_a_bundle_is_complete(imported: Import) -> None:
     assert source.compared_with.startswith("transformers 5.")
     assert source.largest_difference == found.difference
     assert found.manifest.provenance.recipe == {}
-    assert (found.manifest.output_layer.bias, found.manifest.quality, found.int8) == (True, (), None)
+    assert (found.manifest.output_layer.bias, found.manifest.quality, found.cost) == (True, (), None)
 
 
 def test_the_card_says_what_was_compared(imported: Import) -> None:
@@ -85,11 +85,11 @@ def test_int8(int8: WrittenBundle, imported: Import) -> None:
     assert lossy is not None
     assert (lossy.kind, lossy.metric, lossy.float32_value) == ("int8-static", "same best class as float32", 1.0)
     assert lossy.dataset == f"{len(SAMPLES.held_out())} texts of texts.txt"
-    assert int8.int8 is not None
-    assert int8.int8.value == lossy.value
-    assert 0 < int8.int8.difference < 0.2
+    assert int8.cost is not None
+    assert int8.cost.value == lossy.value
+    assert 0 < int8.cost.difference < 0.2
     card = (int8.path / "MODEL_CARD.md").read_text(encoding="utf-8")
-    assert f"* largest difference of a probability: {round(int8.int8.difference, 6):.4f}" in card
+    assert f"* largest difference of a probability: {round(int8.cost.difference, 6):.4f}" in card
     one, other = load_bundle(int8.path), load_bundle(imported().path)
     assert isinstance(one, Classifier)
     assert isinstance(other, Classifier)
@@ -105,7 +105,7 @@ def test_wrong_graphs_for_gpus_are_refused(source: Source, tmp_path: Path, monke
         lambda *ignored: Agreement(metric="same best class as float32", value=1.0, difference=next(differences)),
     )
     with pytest.raises(ExportError, match=r"the graphs for GPUs differ .* 2.50e-01, above 2.00e-01"):
-        import_directory(source(), tmp_path / "out", SAMPLES, int8=True)
+        import_directory(source(), tmp_path / "out", SAMPLES, quantization="int8")
     assert list((tmp_path / "out").iterdir()) == []
 
 

@@ -522,11 +522,11 @@ def test_what_is_not_understood_is_refused(architecture, fields, message, writte
 
 def test_int8_weights_keep_most_next_tokens(tmp_path):
     directory = write_causal(tmp_path / "it", BYTES, n_layer=1)
-    found = import_directory(directory, tmp_path, SAMPLES, int8=True)
+    found = import_directory(directory, tmp_path, SAMPLES, quantization="int8")
     assert found.manifest.quantization.kind == "int8-weights"
-    assert found.int8.metric == "same most probable next token as float32"
-    assert found.int8.value > 0.9
-    assert 0 < found.int8.difference < 0.1
+    assert found.cost.metric == "same most probable next token as float32"
+    assert found.cost.value > 0.9
+    assert 0 < found.cost.difference < 0.1
     stored = (found.path / "weights.bin").stat().st_size  # matrices of less than 4,096 weights stay float32
     assert stored < 0.6 * (directory / "model.safetensors").stat().st_size
 

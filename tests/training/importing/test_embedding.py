@@ -150,11 +150,11 @@ def test_a_bare_encoder_needs_a_pooling(tmp_path: Path) -> None:
 
 def test_int8_states_the_correlation_of_similarities(tmp_path: Path) -> None:
     directory = make_sentence_transformer(tmp_path / "it", "BertModel")
-    found = import_directory(directory, tmp_path / "out", int8=True)
-    assert found.int8 is not None
-    assert found.int8.metric == "correlation of similarities with float32"
-    assert 0.9 < found.int8.value < 1
-    assert read_manifest(found.path).quality[0].value == pytest.approx(found.int8.value, abs=1e-6)
+    found = import_directory(directory, tmp_path / "out", quantization="int8")
+    assert found.cost is not None
+    assert found.cost.metric == "correlation of similarities with float32"
+    assert 0.9 < found.cost.value < 1
+    assert read_manifest(found.path).quality[0].value == pytest.approx(found.cost.value, abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_int8(tmp_path: Path) -> None:
     torch.manual_seed(0)
     module = Bag(GeneralizedSoftmax(30, 8, "log"))
     module.words = nn.Sequential(module.words, nn.Linear(8, 512), nn.Linear(512, 8))  # type: ignore[assignment]
-    path = _export(module, tmp_path, int8=True)
+    path = _export(module, tmp_path, quantize="int8")
     quantization = load_bundle(path).manifest.quantization
     assert quantization is not None
     assert quantization.kind == "int8-static"

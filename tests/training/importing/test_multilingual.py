@@ -48,7 +48,9 @@ def importer_of(directory: Path, **options: Any) -> Importer:
 
 def written(directory: Path, output: Path, *, int8: bool = False, **options: Any) -> Path:
     """Import a directory and return the path of the bundle."""
-    settings = BundleSettings(name=NAME, version=VERSION, description="", licence="CC0", int8=int8)
+    settings = BundleSettings(
+        name=NAME, version=VERSION, description="", licence="CC0", quantization="int8" if int8 else "none"
+    )
     return write_imported(importer_of(directory, **options), settings, output).path
 
 

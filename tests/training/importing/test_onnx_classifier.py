@@ -142,15 +142,15 @@ def test_a_configuration_beside_it_is_read(tmp_path: Path) -> None:
 
 
 def test_int8(tmp_path: Path) -> None:
-    imported = import_directory(saved(tmp_path / "there", graph(classes=600)), tmp_path / "out", int8=True)
-    assert imported.int8 is not None
-    assert imported.int8.difference > 0
+    imported = import_directory(saved(tmp_path / "there", graph(classes=600)), tmp_path / "out", quantization="int8")
+    assert imported.cost is not None
+    assert imported.cost.difference > 0
     assert "classify.cuda.onnx" in {file.name for file in imported.path.iterdir()}
 
 
 def test_int8_that_would_change_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportRefused, match="int8 would change nothing"):
-        import_directory(saved(tmp_path / "there", graph()), tmp_path / "out", int8=True)
+        import_directory(saved(tmp_path / "there", graph()), tmp_path / "out", quantization="int8")
 
 
 def test_weights_may_lie_in_another_file(tmp_path: Path) -> None:

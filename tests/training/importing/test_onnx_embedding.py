@@ -188,11 +188,11 @@ def test_the_graph_may_lie_in_a_directory_of_its_own(tmp_path: Path) -> None:
 
 def test_int8(tmp_path: Path) -> None:
     directory = saved(tmp_path / "there", graph(VECTORS, dimensions=600, padding=1))
-    imported = import_directory(directory, tmp_path / "out", int8=True)
-    assert imported.int8 is not None
-    assert imported.int8.metric == "correlation of similarities with float32"
-    assert imported.int8.value > 0.9
-    assert imported.int8.difference > 0
+    imported = import_directory(directory, tmp_path / "out", quantization="int8")
+    assert imported.cost is not None
+    assert imported.cost.metric == "correlation of similarities with float32"
+    assert imported.cost.value > 0.9
+    assert imported.cost.difference > 0
 
 
 DENSE: dict[str, Any] = {"activation_function": "torch.nn.modules.activation.Tanh"}

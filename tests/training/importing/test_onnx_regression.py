@@ -132,13 +132,15 @@ def test_the_score_is_as_the_configuration_says(config: dict[str, Any] | None, a
 
 
 def test_int8(tmp_path: Path) -> None:
-    found = import_directory(saved(tmp_path / "there", wide(graph(classes=1))), tmp_path / "out", int8=True)
-    assert found.int8 is not None
-    assert found.int8.metric == "correlation with float32"
-    assert found.int8.value > 0.9
-    assert found.int8.difference > 0
+    found = import_directory(saved(tmp_path / "there", wide(graph(classes=1))), tmp_path / "out", quantization="int8")
+    assert found.cost is not None
+    assert found.cost.metric == "correlation with float32"
+    assert found.cost.value > 0.9
+    assert found.cost.difference > 0
     with pytest.raises(ImportRefused, match="int8 would change nothing"):
-        import_directory(saved(tmp_path / "small", graph(classes=1)), tmp_path / "out", int8=True, name="small")
+        import_directory(
+            saved(tmp_path / "small", graph(classes=1)), tmp_path / "out", quantization="int8", name="small"
+        )
 
 
 @pytest.mark.parametrize(

@@ -92,15 +92,15 @@ def test_labels_are_those_of_the_file(tmp_path: Path) -> None:
 def test_int8(tmp_path: Path) -> None:
     labels = {"id2label": {number: f"label {number}" for number in range(600)}}
     directory = saved(tmp_path / "there", CONFIG | labels, 600)
-    imported = import_directory(directory, tmp_path / "out", int8=True)
-    assert imported.int8 is not None
-    assert imported.int8.difference > 0
-    assert 0.5 < imported.int8.value <= 1
+    imported = import_directory(directory, tmp_path / "out", quantization="int8")
+    assert imported.cost is not None
+    assert imported.cost.difference > 0
+    assert 0.5 < imported.cost.value <= 1
 
 
 def test_int8_that_would_change_nothing_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportRefused, match="int8 would change nothing"):
-        import_directory(saved(tmp_path / "there", CONFIG), tmp_path / "out", int8=True)
+        import_directory(saved(tmp_path / "there", CONFIG), tmp_path / "out", quantization="int8")
 
 
 @pytest.mark.parametrize(

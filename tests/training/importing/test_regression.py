@@ -104,10 +104,10 @@ def test_the_score_is_as_the_directory_says(
 
 def test_int8_and_several_numbers(source: Source, tmp_path: Path) -> None:
     directory = source("BertForSequenceClassification", "int8", labels=1)
-    found = import_directory(directory, tmp_path / "out", int8=True)
-    assert found.int8 is not None
-    assert found.int8.metric == "correlation with float32"
-    assert found.int8.value > 0.9
+    found = import_directory(directory, tmp_path / "out", quantization="int8")
+    assert found.cost is not None
+    assert found.cost.metric == "correlation with float32"
+    assert found.cost.value > 0.9
     several = set_config(source(), problem_type="regression")
     with pytest.raises(ImportRefused, match="several numbers"):
         import_directory(several, tmp_path / "out", name="several")

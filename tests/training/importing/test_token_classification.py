@@ -174,11 +174,13 @@ def test_a_bundle_of_other_labels_is_refused(imported: Import, tmp_path: Path) -
 def test_int8(source: Source, tmp_path: Path) -> None:
     samples = Samples(TEXTS * 2, "texts.txt")
     architecture = ARCHITECTURES[0]
-    found = import_directory(source(architecture, **fields(architecture)), tmp_path / "out", samples, int8=True)
+    found = import_directory(
+        source(architecture, **fields(architecture)), tmp_path / "out", samples, quantization="int8"
+    )
     assert validate(found.path) == []
-    assert found.int8 is not None
-    assert 0 < found.int8.difference < 0.3
-    assert 0.7 <= found.int8.value <= 1
+    assert found.cost is not None
+    assert 0 < found.cost.difference < 0.3
+    assert 0.7 <= found.cost.value <= 1
     lossy = found.manifest.quantization
     assert lossy is not None
     assert (lossy.kind, lossy.metric) == ("int8-static", "tokens with the same label as float32")

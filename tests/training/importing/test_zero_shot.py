@@ -153,7 +153,7 @@ def test_a_file_in_the_onnx_format(types: bool, tmp_path: Path) -> None:
 
 def test_int8_has_it_too(source: Source, tmp_path: Path) -> None:
     directory = source(BERT, f"{BERT}-last", id2label=dict(enumerate(NAMES["last"])))
-    model = load_bundle(import_directory(directory, tmp_path / "out", int8=True).path)
+    model = load_bundle(import_directory(directory, tmp_path / "out", quantization="int8").path)
     assert isinstance(model, Classifier)
     float32 = load_bundle(import_directory(directory, tmp_path / "float32").path)
     for one, other in zip(model.zero_shot(TEXTS, LABELS), float32.zero_shot(TEXTS, LABELS), strict=True):

@@ -1,4 +1,4 @@
-"""Export of causal language models: graphs, manifest section, verification, int8 weights, model card."""
+"""Export of causal language models: graphs, manifest section, verification, quantization, model card."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +15,7 @@ from training.bundling.task_export import TOKENIZER, TaskExport
 from training.bundling.verify import ExportError
 from training.networks.lora import merged
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
+from training.tasks.causal_language_model.quantization import int4_graphs
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
 from training.tasks.causal_language_model.verification import largest_difference
 
@@ -26,6 +27,7 @@ class CausalLanguageModelExport(TaskExport):
 
     torchscript = "causal_language_model.pt"
     quantization = "int8-weights"
+    int4 = True
     point = 0.01
 
     def __init__(self, task: CausalLanguageModelTask) -> None:
@@ -62,6 +64,9 @@ class CausalLanguageModelExport(TaskExport):
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         """Return graphs with int8 matrices and float32 activations, as those of imported models."""
         return {name: quantize_int8_weights(model) for name, model in models.items()}
+
+    def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
+        return int4_graphs(models)
 
     @classmethod
     def card(cls, manifest: BundleManifest[CausalLanguageModelConfig]) -> Card:

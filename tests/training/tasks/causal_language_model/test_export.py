@@ -118,6 +118,22 @@ def test_int8_weights_are_measured(trained: Trained, counting: Path, tmp_path: P
     assert found == pytest.approx(expected[torch.arange(len(tokens)), tokens].tolist(), abs=0.3)
 
 
+@pytest.mark.parametrize("name", ["pow", "mixture"])
+def test_int4_weights_are_measured(name: str, trained: Trained, counting: Path, tmp_path: Path) -> None:
+    run = trained(name)
+    written = export_run(run, tmp_path, counting, overrides=["export.quantization=int4"])
+    quantization = written.manifest.quantization
+    assert quantization is not None
+    assert (quantization.kind, quantization.metric) == ("int4-weights", "bits_per_byte")
+    assert quantization.value == pytest.approx(quantization.float32_value, abs=0.05)
+    assert "* Weights: int4 (bits_per_byte " in (written.path / "MODEL_CARD.md").read_text("utf-8")
+    task = load_trained(run, counting, "cpu")
+    assert isinstance(task, CausalLanguageModelTask)
+    expected = _log_probabilities(task, tokens := task.tokenizer.encode(TEXTS[0]))
+    found = [each.log_probability for each in load_bundle(written.path, threads=1).score(TEXTS[:1])[0].tokens]
+    assert found == pytest.approx(expected[torch.arange(len(tokens)), tokens].tolist(), abs=0.3)
+
+
 @pytest.mark.parametrize(("name", "said"), [("sparse", "sparse_k: 5"), ("entmax", "alpha: 1.5")])
 def test_probabilities_of_zero_are_not_exported(
     name: str, said: str, trained: Trained, counting: Path, tmp_path: Path

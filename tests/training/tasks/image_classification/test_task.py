@@ -125,9 +125,12 @@ def test_what_cannot_be_exported_is_refused(shapes_task: ImageClassificationTask
         ImageClassificationExport(changed(_recipe(export={"also_test_on": ["cifar100"]})))
 
 
-def test_int8_is_refused(shapes_run: RunDirectory, shapes_task: ImageClassificationTask, tmp_path: Path) -> None:
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_integers_are_refused(
+    quantization: str, shapes_run: RunDirectory, shapes_task: ImageClassificationTask, tmp_path: Path
+) -> None:
     with pytest.raises(ExportError, match="models of image-classification are exported in float32"):
-        export_run(shapes_run, tmp_path, shapes_task.data_dir, overrides=["export.quantization=int8"])
+        export_run(shapes_run, tmp_path, shapes_task.data_dir, overrides=[f"export.quantization={quantization}"])
     assert list(tmp_path.iterdir()) == []
 
 
