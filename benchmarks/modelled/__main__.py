@@ -33,7 +33,7 @@ from service.engine.cost_model import Terms
 from service.settings import BUNDLED
 from tests.support.ports import free_port
 
-_BUNDLE = BUNDLED / "intents" / "2"
+BUNDLE = BUNDLED / "intents" / "2"
 _PATH = "/v1/classify"
 _WARM_UP = 2
 """Seconds of load before the first measurement of a server."""
@@ -106,7 +106,7 @@ def main(
         for number in range(rounds):
             _say(f"round {number + 1} of {rounds}")
             for many in texts:
-                ceilings[many].append(tokenized(_BUNDLE, sample, many))
+                ceilings[many].append(tokenized(BUNDLE, sample, many))
                 for server in servers:
                     for count, found in _measured(server, sample, many, connections, seconds, Path(directory)):
                         results[many, count, server.name].append(found)
@@ -146,7 +146,7 @@ def _measured(
     asked = [sample[first : first + many] for first in range(0, len(sample), many)]
     lines = (json.dumps({"text": some if many > 1 else some[0], "top_k": 5}) for some in asked)
     bodies.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    settings = server.settings(_BUNDLE, free_port(), 1)
+    settings = server.settings(BUNDLE, free_port(), 1)
     with running(server, Path(sys.executable), settings, sample[0], work) as process, _other_cores():
         measure(settings.port, server.path, bodies, max(connections), _WARM_UP)
         for count in connections:

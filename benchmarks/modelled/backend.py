@@ -25,7 +25,10 @@ __all__ = ["ModelledBackend"]
 
 
 class ModelledBackend:
-    """Computes nothing: the k best classes of each text are the first ones, with probabilities that halve."""
+    """Computes nothing: the k best classes of each text are the first ones, with probabilities that halve.
+
+    Their normalizers are 0.
+    """
 
     def __init__(self, terms: Terms) -> None:
         self.name: BackendName = "onnx"
@@ -38,8 +41,11 @@ class ModelledBackend:
         time.sleep(self._terms.seconds(items, longest))
         shape = items, int(inputs["k"])
         values: dict[str, Array] = {
-            "log_probabilities": np.broadcast_to(-np.log(2) * np.arange(1, shape[1] + 1, dtype=np.float32), shape),
+            "log_probabilities": np.broadcast_to(
+                -np.float32(np.log(2)) * np.arange(1, shape[1] + 1, dtype=np.float32), shape
+            ),
             "classes": np.broadcast_to(np.arange(shape[1]), shape),
+            "normalizers": np.zeros(items, np.float32),
         }
         return [values[name] for name in outputs]
 

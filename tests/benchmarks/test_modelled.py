@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.modelled.__main__ import BUNDLE
 from benchmarks.modelled.backend import ModelledBackend
+from models.reading import load_manifest
 from service.engine.cost_model import Terms
 from tests.fixtures.optional_tools import needs
 
@@ -24,6 +26,15 @@ def test_a_batch_takes_the_modelled_time_and_the_probabilities_descend():
     assert time.monotonic() - started >= 0.028
     assert classes.tolist() == [[0, 1, 2]] * 4
     assert np.exp(values[0]).tolist() == pytest.approx([0.5, 0.25, 0.125])
+
+
+def test_all_outputs_of_the_measured_bundle_are_given():
+    outputs = {each.name: each for each in load_manifest(BUNDLE).graphs["classify"].outputs}
+    inputs = {"tokens": np.zeros((4, 10), np.int64), "k": np.array(3)}
+    found = ModelledBackend(Terms(0.0, 0.0, 0.0)).run("classify", inputs, list(outputs))
+    sizes = {"batch": 4, "k": 3}
+    for array, each in zip(found, outputs.values(), strict=True):
+        assert (array.shape, array.dtype) == (tuple(sizes[str(axis)] for axis in each.shape), each.dtype)
 
 
 @needs("wrk")
