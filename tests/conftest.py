@@ -43,7 +43,7 @@ _SLOW = (
     "training/importing/test_embedding.py",
     "training/tasks/causal_language_model/test_export.py",
     "training/importing/test_causal.py",
-    "training/importing/test_causal_int4.py",
+    "training/importing/test_causal_quantization.py",
     "training/importing/test_replaced_heads.py",
     "training/search/test_comparison.py",
     "training/tasks/translation/test_guided_alignment.py",

@@ -258,9 +258,9 @@ class Quantization(Contract):
     """How weights were narrowed, and what that cost."""
 
     kind: Literal["int8-weights", "int8-dynamic", "int8-static", "int4-weights"]
-    """Whether activations stay float32, or are quantized with ranges computed for each batch (`int8-dynamic`: older
-    bundles, and tasks from outside), or fixed on samples; or whether weights have 4 bits in blocks, with activations
-    quantized for each block."""
+    """Whether weights alone are int8 (activations stay float32, or have 16 bits), or activations are quantized as well
+    with ranges computed for each batch (`int8-dynamic`: older bundles, and tasks from outside), or fixed on samples; or
+    whether weights have 4 bits in blocks, with activations of 8 bits."""
     metric: str
     """Name of the metric."""
     value: float

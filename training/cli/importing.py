@@ -47,9 +47,8 @@ def import_model(
         output: Model directory; the bundle goes to <output>/<name>/<version>/.
         name: Name of the bundle; by default that of the directory, or the one that config.json states.
         version: Version of the bundle.
-        quantize: With int8, matrix products are those of 8-bit integers, of causal language models weights are stored
-            so; with int4, which is for these only, their weights have 4 bits in blocks of 32. The agreement with
-            float32 is printed.
+        quantize: With int8, matrix products are those of 8-bit integers; with int4, which is for causal language models
+            only, their weights have 4 bits in blocks of 32. The agreement with float32 is printed.
         licence: Licence of the model, where its README.md does not state one; "unstated" if it is not known.
         description: Line that describes the model.
         texts: File of sample texts, one a line, such as the model will get: they are compared with the original, and

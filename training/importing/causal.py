@@ -28,7 +28,6 @@ from training.bundling.folding import FoldedSoftmax, layer_section
 from training.bundling.model_card import Card
 from training.bundling.onnx import to_onnx
 from training.bundling.onnx_tools import quiet
-from training.bundling.quantize import quantize_int8_weights
 from training.bundling.verify import absolute_difference
 from training.bundling.weight_file import WeightFile
 from training.data.tokenization import unknown_token
@@ -42,7 +41,7 @@ from training.networks.causal_transformer import CausalHead, CausalTransformer
 from training.softmax import GeneralizedSoftmax
 from training.softmax.huggingface import HEAD_OPTIONS, former_class_name, head_class, head_class_name
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
-from training.tasks.causal_language_model.quantization import int4_graphs
+from training.tasks.causal_language_model.quantization import int4_graphs, int8_graphs
 
 __all__ = ["CausalImporter"]
 
@@ -139,9 +138,9 @@ class CausalImporter(Importer):
     def quantize(
         self, models: Mapping[str, onnx.ModelProto], model: object, texts: object
     ) -> Mapping[str, onnx.ModelProto]:
-        """Return graphs with int8 matrices and float32 activations, some of which are far larger than others."""
+        """Return the graphs of `int8_graphs`, which need no ranges of activations."""
         del model, texts
-        return {name: quantize_int8_weights(each) for name, each in models.items()}
+        return int8_graphs(models)
 
     def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         return int4_graphs(models)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.blocks import dequantized, rounded
-from training.bundling.block_quantization import Bits, quantize_blocks, quantized_blocks
+from training.bundling.block_quantization import Bits, block_of, quantize_blocks, quantized_blocks
 from training.bundling.weight_file import save_graphs
 
 Array = NDArray[np.float32]
@@ -93,6 +93,43 @@ def test_products_are_those_with_the_rounded_matrix(bits: Bits, inputs: int) -> 
     halves = np.repeat(padded.max(-1) / 127 / 2, 32, axis=1)[:, :inputs]
     assert (np.abs(found - x @ matrix) <= halves @ np.abs(matrix) + 1e-4).all()
     assert np.abs(found - x @ matrix).max() > 1e-4, "activations are not rounded"
+
+
+@pytest.mark.parametrize(("inputs", "block"), [(256, 128), (192, 64), (96, 32), (100, 32)])
+def test_blocks_are_as_large_as_divides_the_inputs(inputs: int, block: int) -> None:
+    assert block_of(inputs, 128) == block
+    weight, x = _random(inputs, 80), _random(5, inputs)
+    quantized = _exactly(quantize_blocks(_product(weight), 8, largest_block=128))
+    assert {each.i for each in quantized.graph.node[0].attribute if each.name == "block_size"} == {block}
+    np.testing.assert_allclose(_run(quantized, x), x @ rounded(weight.T, 8, block).T, atol=1e-4)
+    table, rows = _random(80, inputs), np.array([3, 0, 79])
+    found = _run(quantize_blocks(_look_up(table), 8, largest_block=128), rows)
+    np.testing.assert_array_equal(found, rounded(table, 8, block)[rows])
+
+
+@pytest.mark.parametrize("inputs", [64, 70])
+def test_split_activations_are_rounded_254_times_less(inputs: int) -> None:
+    weight, bias, x = _random(inputs, 80), _random(80), _random(2, 3, inputs)
+    x[0, 1] = 0
+    node = helper.make_node("MatMul", ["x", "w"], ["product"])
+    model = _model(node, ["texts", "rows", inputs], 80, w=weight, b=bias)
+    model.graph.node.append(helper.make_node("Add", ["product", "b"], ["y"]))
+    expected = x @ rounded(weight.T, 8).T + bias
+    once = np.abs(_run(quantize_blocks(model, 8), x) - expected).max()
+    twice = np.abs(_run(quantize_blocks(model, 8, split_activations=True), x) - expected).max()
+    assert twice < once / 100
+
+
+def test_an_activation_of_several_products_is_split_once() -> None:
+    one, other, bias, x = _random(70, 80), _random(70, 90), _random(80), _random(5, 70)
+    model = _model(helper.make_node("Gemm", ["x", "w", "b"], ["first"]), ["rows", 70], 80, w=one, b=bias, v=other)
+    second, scores = helper.make_node("MatMul", ["x", "v"], ["second"]), ["first", "second"]
+    model.graph.node.extend([second, helper.make_node("Concat", scores, ["y"], axis=1)])
+    quantized = quantize_blocks(model, 8, split_activations=True)
+    kinds = [node.op_type for node in quantized.graph.node]
+    assert (kinds.count("MatMulNBits"), kinds.count("Round")) == (4, 1)
+    expected = np.concatenate([x @ rounded(one.T, 8).T + bias, x @ rounded(other.T, 8).T], axis=1)
+    np.testing.assert_allclose(_run(quantized, x), expected, atol=2e-3)
 
 
 def test_a_stored_transpose_and_a_bias() -> None:

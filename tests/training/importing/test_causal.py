@@ -528,7 +528,7 @@ def test_int8_weights_keep_most_next_tokens(tmp_path):
     assert found.cost.value > 0.9
     assert 0 < found.cost.difference < 0.1
     stored = (found.path / "weights.bin").stat().st_size  # matrices of less than 4,096 weights stay float32
-    assert stored < 0.6 * (directory / "model.safetensors").stat().st_size
+    assert stored < 0.7 * (directory / "model.safetensors").stat().st_size
 
 
 # ---- over HTTP ----

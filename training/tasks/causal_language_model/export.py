@@ -10,12 +10,11 @@ from models.bundle.manifest import BundleManifest
 from models.tasks.causal_language_model import CausalLanguageModelConfig
 from training.bundling.folding import FoldedSoftmax
 from training.bundling.model_card import Card
-from training.bundling.quantize import quantize_int8_weights
 from training.bundling.task_export import TOKENIZER, TaskExport
 from training.bundling.verify import ExportError
 from training.networks.lora import merged
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
-from training.tasks.causal_language_model.quantization import int4_graphs
+from training.tasks.causal_language_model.quantization import int4_graphs, int8_graphs
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
 from training.tasks.causal_language_model.verification import largest_difference
 
@@ -62,8 +61,7 @@ class CausalLanguageModelExport(TaskExport):
         return largest_difference(backend, self.task.model, self.graphs)
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
-        """Return graphs with int8 matrices and float32 activations, as those of imported models."""
-        return {name: quantize_int8_weights(model) for name, model in models.items()}
+        return int8_graphs(models)
 
     def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         return int4_graphs(models)

@@ -1,12 +1,13 @@
-"""The cost of 4-bit weights in quality: a trained causal model with its weights rounded in several ways.
+"""The cost of quantized weights in quality: a trained causal model with its weights rounded in several ways.
 
-    .venv/bin/python -m benchmarks.int4_quality models/bundled/next-word/5 --data-dir DIR
+    .venv/bin/python -m benchmarks.weight_quantization models/bundled/next-word/5 --data-dir DIR
 
-The bundle's weights, dequantized where they are int8, are rounded again, and each bundle is measured as
-`softserve-train evaluate` does it. Rows are: the weights as they are; int8 with a scale a row (`--quantize int8`); int4
-(`--quantize int4`); the same with activations in float32, and with 4 bits in the output layer too; 8 bits in blocks in
-all layers. The last column compares the log-probabilities of the tokens of some sentences, each scored alone, with
-those in one batch: the largest difference and the mean.
+The weights of a bundle, dequantized where they have a scale a row, are rounded again, and each bundle is measured as
+`softserve-train evaluate` does it. Rows are: the weights as they are; int8 with a scale a row and activations in
+float32, as in bundles of earlier versions; int8 (`--quantize int8`), the same with blocks of 32, and with activations
+of 8 bits; int4 (`--quantize int4`), the same with activations in float32, and with 4 bits in the output layer too. The
+last column compares the log-probabilities of the tokens of some sentences, each scored alone, with those in one batch:
+the largest difference and the mean.
 """
 
 import itertools
@@ -33,7 +34,7 @@ from training.bundling.quantize import quantize_int8_weights
 from training.bundling.weight_file import WEIGHTS, save_graphs
 from training.recipe.loading import parse_recipe
 from training.run.session import use_threads
-from training.tasks.causal_language_model.quantization import int4_graphs
+from training.tasks.causal_language_model.quantization import INT8_LARGEST_BLOCK, int4_graphs, int8_graphs
 from training.tasks.causal_language_model.reading import text_parts
 from training.tasks.causal_language_model.settings import CausalLanguageModelRecipe
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
@@ -50,7 +51,9 @@ def dequantized(bundle: Path, manifest: Manifest) -> dict[str, onnx.ModelProto]:
 
 
 def _dequantized(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace int8 weights of a graph, with a scale a row each, by their products."""
+    """Replace int8 weights of a graph, with a scale a row each, by their products; raise `ValueError` for blocks."""
+    if any(node.op_type == "MatMulNBits" for node in model.graph.node):
+        raise ValueError("the bundle has weights in blocks; export it with export.quantization: none")
     stored = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     plain = [name.removesuffix("_int8") for name in stored if name.endswith("_int8")]
     made = {*plain, *(f"{name}_float" for name in plain)}
@@ -75,11 +78,15 @@ def _with_float32_activations(models: Models) -> Models:
 def variants(models: Models) -> Iterator[tuple[str, Models]]:
     """Yield each way of rounding, and the graphs."""
     yield "float32", models
-    yield "int8", {name: quantize_int8_weights(model) for name, model in models.items()}
+    yield "int8, a scale a row", {name: quantize_int8_weights(model) for name, model in models.items()}
+    yield "int8", int8_graphs(models)
+    small = {name: quantize_blocks(model, 8, split_activations=True) for name, model in models.items()}
+    yield "int8, blocks of 32", small
+    rounded = {name: quantize_blocks(model, 8, largest_block=INT8_LARGEST_BLOCK) for name, model in models.items()}
+    yield "int8, activations of 8 bits", rounded
     yield "int4", int4_graphs(models)
     yield "int4, activations in float32", _with_float32_activations(int4_graphs(models))
     yield "int4, 4 bits in the output layer too", {name: quantize_blocks(model, 4) for name, model in models.items()}
-    yield "8 bits in blocks", {name: quantize_blocks(model, 8) for name, model in models.items()}
 
 
 def batch_difference(model: CausalLanguageModel, texts: Sequence[str]) -> NDArray[np.float64]:
