@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -286,8 +285,7 @@ class LanguageModelTask(Task[Batch]):
     def refitted(
         cls, model: LanguageModel, recipe: LanguageModelRecipe | None, data_dir: Path, texts: Path | None
     ) -> Refitted:
-        own = None if recipe is None else partial(split_texts, recipe.data, "dev", data_dir)
-        return refitted_sets(model, own, texts)
+        return refitted_sets(model, recipe, data_dir, texts)
 
     @classmethod
     def bundle_examples(
