@@ -150,7 +150,7 @@ def test_parquet_of_other_operations(tmp_path, capsys):
         assert row["labels"][0]["probability"] == pytest.approx(wanted["labels"][0]["probability"], abs=1e-6)
     explained = FileOptions(output=tmp_path / "scores.parquet")
     model = ModelOptions(model="next-word:4", threads=1)
-    with pytest.raises(UsageError, match="score has no output in Parquet, which cannot have tokens"):
+    with pytest.raises(UsageError, match="score has no output in Parquet, which cannot have words"):
         run_texts(Asked.of(SCORE, {}), ["we had"], model, explained)
 
 
