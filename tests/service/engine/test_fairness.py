@@ -309,7 +309,7 @@ def test_a_flood_hardly_delays_the_others_and_gets_its_share():
 @pytest.mark.parametrize(("decoder", "share"), [(DECODERS[0], 0.05), (DECODERS[1], 0.1)], ids=("CPU", "GPU"))
 def test_a_flood_of_decodings_hardly_delays_the_others(decoder, share):
     """The simulated devices of `benchmarks.tenants`; `share` is of the answered texts, a tenth being the fair one."""
-    alone, flooded = (simulate_decoding(decoder, flood=flood, fair=True, seconds=30.0) for flood in (0.0, 10.0))
+    alone, flooded = (simulate_decoding(decoder, flood=flood, fair=True, seconds=15.0) for flood in (0.0, 10.0))
     assert flooded.quantile(0.99) < 1.3 * alone.quantile(0.99)
     assert flooded.refused == 0
     assert flooded.answered_of_flood > share * (flooded.answered_of_flood + flooded.answered)
