@@ -50,7 +50,7 @@ class Account:
     short_deadline: bool = False
     """Whether it missed a deadline that was too short for any answer."""
     quotas: Callable[[], Sequence[Quota]] | None = None
-    """Returns the limits of the API key and what is left of them, where it has some."""
+    """Returns the limits of the API key and the rest of each, where it has some."""
     no_store: bool = False
     """Whether the client wants neither results of the cache nor its own stored there."""
     cache: CacheUse | None = None

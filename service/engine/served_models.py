@@ -306,7 +306,7 @@ class ServedModels:
     async def serve(self, path: Path, *, trial: bool = False, background: bool = False) -> ServedModel:
         """Load the bundle in a directory and serve it, in place of the same version where that is served.
 
-        With a `trial`, another process loads the bundle first.
+        Another process loads the bundle first where `trial` is set.
         """
         started = time.monotonic()
         try:

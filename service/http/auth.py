@@ -155,7 +155,7 @@ class AuthMiddleware:
 
 
 def identity_of(request: Request) -> Identity:
-    """Return who a request is from, nobody where `AuthMiddleware` has not seen it."""
+    """Return who a request is from: a caller without a key where `AuthMiddleware` has not seen it."""
     identity: Identity = request.scope.get("state", {}).get(_IDENTITY) or Identity()
     return identity
 

@@ -40,7 +40,7 @@ class ActivationSplitter:
 
     def __init__(self) -> None:
         self._parts: dict[str, Parts] = {}
-        """By the name of the activation."""
+        """Parts that were made, by the name of the activation."""
         self.weights: dict[str, onnx.TensorProto] = {}
         """The constants that the nodes read, by name."""
 
