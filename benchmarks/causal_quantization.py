@@ -3,10 +3,11 @@
     .venv/bin/python -m benchmarks.causal_quantization                    # --only NAME, --threads 1
 
 Models have published configurations and random weights, as in `benchmarks.causal_equality`, texts random tokens. Each
-model is imported three times; memory is that of a process of its own after it has loaded the bundle, less that before. The three bundles take turns in one process: they score texts of 50 to 200 tokens in one batch, and write
-tokens after a prompt of 50, one stream whose keys and values are in the prefix cache. Tokens/s are medians of rounds.
-The last column is the largest difference of a token's log-probability from float32; the scores of tokens have a
-standard deviation of 3.
+model is imported three times; memory is that of a process of its own after it has loaded the bundle, less that before.
+The three bundles take turns in one process: they score texts of 50 to 200 tokens in one batch, and write tokens after a
+prompt of 50, one stream whose keys and values are in the prefix cache. Tokens/s are medians of rounds. The last column
+is the largest difference of a token's log-probability from float32; the scores of tokens have a standard deviation of
+3.
 """
 
 import statistics
