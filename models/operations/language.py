@@ -25,6 +25,7 @@ from models.operations.operation import (
 from models.operations.query import Query
 
 __all__ = [
+    "MOST_SET_WORDS",
     "NEXT_WORD",
     "SCORE",
     "ComponentWeight",
@@ -43,6 +44,8 @@ __all__ = [
 
 Unit = Literal["word", "token"]
 """Units that a text is divided into."""
+MOST_SET_WORDS = 1000
+"""The largest number of words of a set with a coverage."""
 
 
 class NextWordParams(TruncateParams):
@@ -50,6 +53,23 @@ class NextWordParams(TruncateParams):
 
     top_k: Annotated[int, Field(ge=1, description="Words to return; all where there are fewer.")] = 10
     explain: Annotated[bool, Field(description="Return the weight of each mixture component.")] = False
+    coverage: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="Return the smallest set of words that holds the next word of a text with this probability, "
+            "such as 0.5, in place of `top_k` words. The set is computed from the model's calibration examples, which "
+            "must be enough for it.",
+        ),
+    ] = None
+    randomized: Annotated[
+        bool,
+        Field(
+            description="With a coverage: make sets that have exactly the coverage on average, by a number drawn from "
+            "the context. They may be empty."
+        ),
+    ] = False
     unit: Annotated[
         Unit | None,
         Field(
@@ -155,7 +175,7 @@ class NextWordResult(Record):
     context: str
     """The context as it was sent."""
     words: list[Word]
-    """The next words, most probable first."""
+    """The next words, most probable first; with `coverage`, those of the set."""
     unknown: Annotated[list[str], Field(description="Words of the context that are outside the vocabulary.")]
     unknown_probability: Annotated[
         float,
@@ -183,6 +203,10 @@ class NextWordResult(Record):
         ),
     ] = None
     truncated: Truncated = None
+    calibration_examples: Annotated[
+        int | None,
+        Field(description="Examples that the set was calibrated on; absent without the parameter `coverage`."),
+    ] = None
 
 
 class Token(Record):
@@ -304,7 +328,14 @@ class PredictsWords(Protocol):
         ...
 
     def next_words_query(
-        self, context: str, top_k: int = ..., *, truncate: bool = ..., unit: Unit | None = ...
+        self,
+        context: str,
+        top_k: int = ...,
+        *,
+        truncate: bool = ...,
+        unit: Unit | None = ...,
+        coverage: float | None = ...,
+        randomized: bool = ...,
     ) -> Query:
         """Check and tokenize one context."""
         ...
@@ -366,7 +397,12 @@ NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
     summary="Return the most probable next words after each context.",
     about="Contexts to continue.",
     query=lambda model, context, params, _: model.next_words_query(
-        context, params.top_k, truncate=params.truncate, unit=params.unit
+        context,
+        params.top_k,
+        truncate=params.truncate,
+        unit=params.unit,
+        coverage=params.coverage,
+        randomized=params.randomized,
     ),
     params=NextWordParams,
     repeatable=always,
@@ -375,7 +411,9 @@ NEXT_WORD = Operation[PredictsWords, str, NextWordParams, Any](
     recorded=_next_word_record,
     input="context",
     describes_input="A text to continue, or a list of texts.",
-    result_items=lambda model, params: min(params.top_k, model.most_words),
+    result_items=lambda model, params: min(
+        params.top_k if params.coverage is None else MOST_SET_WORDS, model.most_words
+    ),
     computed_by=lambda params: "next-token" if params.unit == "token" else "next-word",
     omits_null=True,
     command_defaults={"top_k": 5},

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 from pydantic import model_validator
@@ -45,7 +45,7 @@ from models.tasks.causal_tokenizer import CausalTokenizer, load_causal_tokenizer
 from models.tasks.language_sampling import Drawn, DrawQuery, drawn_place
 from models.tasks.model import BatchFunction, Model, Part, Values, checked_top_k
 from models.tasks.registry import register
-from models.text.config import TextConfig
+from models.tasks.word_sets import CoverageOptions, WordConfig, WordPredictor, read_word_sets
 from models.text.limits import TextLimit, checked_ids, head, several, tail
 from models.text.prefix_cache import PrefixCache, packed
 from models.text.word_vocabulary import PUNCTUATION, SEPARATORS, State, WordBoundaries, WordVocabulary
@@ -95,7 +95,7 @@ class CausalTransformerNetwork(Contract):
     """Tokens that have a probability: those of the vocabulary, and rows of the output layer that are no token."""
 
 
-class CausalLanguageModelConfig(TextConfig):
+class CausalLanguageModelConfig(WordConfig):
     """The section of a causal language model."""
 
     required_graphs = frozenset({"read", "predict"})
@@ -113,7 +113,8 @@ class CausalLanguageModelConfig(TextConfig):
         return self
 
     def description(self) -> Mapping[str, str]:
-        return {"vocabulary": f"{self.vocab_size} subword tokens, texts of up to {self.limits.max_tokens} tokens"}
+        vocabulary = f"{self.vocab_size} subword tokens, texts of up to {self.limits.max_tokens} tokens"
+        return {**super().description(), "vocabulary": vocabulary}
 
 
 @register("causal-language-model")
@@ -128,9 +129,14 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     operations = (NEXT_WORD, SCORE)
 
     def __init__(
-        self, manifest: BundleManifest[CausalLanguageModelConfig], tokenizer: CausalTokenizer, backend: Backend
+        self,
+        manifest: BundleManifest[CausalLanguageModelConfig],
+        tokenizer: CausalTokenizer,
+        backend: Backend,
+        sets: WordPredictor | None = None,
     ) -> None:
         super().__init__(manifest, backend)
+        self._sets = sets or WordPredictor()
         self.tokenizer = tokenizer
         """Makes tokens of texts."""
         self._limit = TextLimit(self.config.limits.max_tokens)
@@ -158,7 +164,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         if all(each.name != "prefix" for each in manifest.graphs["read"].inputs):
             raise BundleError(str(path), ["graphs.read has no input prefix: import the model again"])
-        return cls(manifest, load_causal_tokenizer(path, manifest.config), backend)
+        tokenizer = load_causal_tokenizer(path, manifest.config)
+        return cls(manifest, tokenizer, backend, read_word_sets(path, manifest.config.sets))
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
@@ -210,17 +217,27 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return salted
 
     def next_words(
-        self, contexts: Sequence[str], top_k: int = 10, *, truncate: bool = False, unit: Unit | None = None
+        self,
+        contexts: Sequence[str],
+        top_k: int = 10,
+        *,
+        truncate: bool = False,
+        unit: Unit | None = None,
+        **options: Unpack[CoverageOptions],
     ) -> list[NextTokens | NextSubwords]:
         """Return the `top_k` most probable words after each context, or with the unit `token` tokens.
 
         White space at the end of a context is left out where words are asked for: they come after white space or
-        punctuation. `truncate` keeps the last tokens of too long a context. Raises `QueryError` for `top_k` below 1,
-        and for an empty context of a model without a start token, and its `TextTooLongError`.
+        punctuation. `truncate` keeps the last tokens of too long a context. `options` are those of `CoverageOptions`: a
+        set with a coverage in place of the most probable words. Raises `QueryError` for `top_k` below 1, for a coverage
+        that is out of reach, and for an empty context of a model without a start token, and its `TextTooLongError`.
         """
-        return self.run_next_words(
-            [self.next_words_query(context, top_k, truncate=truncate, unit=unit) for context in several(contexts)]
-        )
+        queries = [
+            self.next_words_query(context, top_k, truncate=truncate, unit=unit, **options)
+            for context in several(contexts)
+        ]
+        found = self.run_next_words(queries)
+        return [self.result(query, [each]) for query, each in zip(queries, found, strict=True)]
 
     def score(
         self,
@@ -250,10 +267,21 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return [self.result(query, [next(outputs) for _ in some]) for query, some in zip(queries, parts, strict=True)]
 
     def next_words_query(
-        self, context: str, top_k: int = 10, *, truncate: bool = False, unit: Unit | None = None
+        self,
+        context: str,
+        top_k: int = 10,
+        *,
+        truncate: bool = False,
+        unit: Unit | None = None,
+        **options: Unpack[CoverageOptions],
     ) -> NextTokensQuery:
         """Check and tokenize one context; see `next_words`."""
-        top_k, keep, words = checked_top_k(top_k, self.most_words), tail if truncate else None, unit != "token"
+        coverage, keep, words = (
+            self._sets.coverage(unit or "word", **options),
+            tail if truncate else None,
+            unit != "token",
+        )
+        top_k = checked_top_k(top_k if coverage is None else coverage.listed, self.most_words)
         text = self._limit.characters(context.rstrip(_WHITE_SPACE) if words else context, keep)
         ids, spans = self.tokenizer.split(text)
         kept, places = self._limit.tokens(ids, keep), spans if keep is None else keep(spans, self._limit.max_tokens)
@@ -266,7 +294,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             if self.tokenizer.is_unknown(token)
         )
         left_out = self._limit.left_out(context, ids)
-        return NextTokensQuery(context, read, top_k, unknown, left_out, words, self.cache_salt)
+        return NextTokensQuery(context, read, top_k, unknown, left_out, words, self.cache_salt, coverage)
 
     def score_query(
         self,
@@ -506,9 +534,10 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return [results[row] for row in range(len(parts))]
 
     def result(self, query: Any, outputs: Values) -> Any:
-        """Return the one output, or the result of a text that was read in windows."""
+        """Return the one output, with a coverage its set, or the result of a text that was read in windows."""
         if not isinstance(query, StridedTextQuery):
-            return outputs[0]
+            coverage = query.coverage if isinstance(query, NextTokensQuery) else None
+            return outputs[0] if coverage is None else coverage.applied(outputs[0])
         tokens = tuple(token for window in outputs for token in window.tokens)
         return self._text_score(query.text, tokens, np.concatenate([window.groups for window in outputs]))
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from models.backend import Array
 from models.tasks.model import SinglePart, TopKQuery
+from models.tasks.word_sets import WordCoverage
 from models.text.words import Span
 
 __all__ = [
@@ -65,6 +66,8 @@ class NextTokens:
     """Entropy of the whole distribution, in nats."""
     truncated: int | None = None
     """Tokens of the context that `truncate` left out, an estimate for a very long one; None where it was not cut."""
+    calibration_examples: int | None = None
+    """Examples that a set was calibrated on; None where no coverage was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,8 @@ class NextSubwords:
     """Whether no other word can be among these, and their order is right."""
     truncated: int | None = None
     """Tokens of the context that `truncate` left out, an estimate for a very long one; None where it was not cut."""
+    calibration_examples: int | None = None
+    """Examples that a set was calibrated on; None where no coverage was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +230,8 @@ class NextTokensQuery(TopKQuery):
     """Whether words are asked for instead of tokens."""
     salt: str = ""
     """Which part of the cache may be used; see `Model.with_cache_salt`."""
+    coverage: WordCoverage | None = None
+    """The coverage of a set in place of the most probable words."""
 
     @property
     def length(self) -> int:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, Unpack
 
 import numpy as np
 
@@ -36,7 +36,8 @@ from models.tasks.language_scoring import Explanation, Scorer
 from models.tasks.language_state import StateLayout
 from models.tasks.model import BatchFunction, Model, Part, Values, checked_top_k
 from models.tasks.registry import register
-from models.text.config import TextConfig, load_tokenizer
+from models.tasks.word_sets import CoverageOptions, WordConfig, WordPredictor, read_word_sets
+from models.text.config import load_tokenizer
 from models.text.limits import Keep, TextLimit, checked_ids, checked_text, head, several, tail
 from models.text.padding import padded
 from models.text.prefix_cache import PrefixCache, count, packed, unpacked
@@ -62,7 +63,7 @@ class LstmNetwork(Contract):
     """Stacked LSTM layers."""
 
 
-class LanguageModelConfig(TextConfig):
+class LanguageModelConfig(WordConfig):
     """The section of a language model."""
 
     required_graphs = frozenset({"next_words", "score"})
@@ -81,10 +82,15 @@ class LanguageModel(Model[LanguageModelConfig]):
     operations = (NEXT_WORD, SCORE)
 
     def __init__(
-        self, manifest: BundleManifest[LanguageModelConfig], tokenizer: WordTokenizer, backend: Backend
+        self,
+        manifest: BundleManifest[LanguageModelConfig],
+        tokenizer: WordTokenizer,
+        backend: Backend,
+        sets: WordPredictor | None = None,
     ) -> None:
         super().__init__(manifest, backend)
         self._tokenizer = tokenizer
+        self._sets = sets or WordPredictor()
         self._limit = TextLimit(self.config.limits.max_tokens)
         self.longest_input = self._limit.max_tokens
         self._end, self._unknown = self.config.special_tokens.end, self.config.special_tokens.unknown
@@ -103,7 +109,8 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
-        return cls(manifest, load_tokenizer(WordTokenizer, path, manifest.config), backend)
+        tokenizer = load_tokenizer(WordTokenizer, path, manifest.config)
+        return cls(manifest, tokenizer, backend, read_word_sets(path, manifest.config.sets))
 
     @property
     def batch_functions(self) -> Mapping[str, BatchFunction]:
@@ -148,12 +155,13 @@ class LanguageModel(Model[LanguageModelConfig]):
         return super().estimated_tokens(operation, inputs)
 
     def result(self, query: Any, outputs: Values) -> Any:
-        """Return the one output, kept in the cache, or the result that is known already."""
-        if not outputs:
-            return query.known
-        if self._cache is not None and isinstance(query, NextWordsQuery):
+        """Return the one output, kept in the cache, or the result that is known already; with a coverage its set."""
+        if not isinstance(query, NextWordsQuery):
+            return outputs[0]
+        if outputs and self._cache is not None:
             query.keep(outputs[0], self._cache)
-        return outputs[0]
+        found = outputs[0] if outputs else query.known
+        return found if query.coverage is None else query.coverage.applied(found)
 
     def next_words(
         self,
@@ -162,6 +170,7 @@ class LanguageModel(Model[LanguageModelConfig]):
         *,
         after: Sequence[Prefix] | None = None,
         truncate: bool = False,
+        **options: Unpack[CoverageOptions],
     ) -> list[NextWords]:
         """Return the `top_k` most probable words after each context, all where there are fewer.
 
@@ -169,14 +178,21 @@ class LanguageModel(Model[LanguageModelConfig]):
         outside the vocabulary are never among them; they have a probability of its own (`unknown_probability`).
         With `after`, each context goes on from a prefix of an earlier result and holds only the words since then
         (at least one), so that a longer prefix costs nothing. `truncate` keeps the last words of too long a context.
+        `options` are those of `CoverageOptions`: a set with a coverage in place of the most probable words.
 
-        Raises `QueryError` for `top_k` below 1 or an empty continuation, and its `TextTooLongError`.
+        Raises `QueryError` for `top_k` below 1, an empty continuation or a coverage that is out of reach, and its
+        `TextTooLongError`.
         """
         prefixes = [None] * len(several(contexts)) if after is None else list(after)
-        pairs = zip(contexts, prefixes, strict=True)
-        return self.run_next_words(
-            [self.next_words_query(context, top_k, after=prefix, truncate=truncate) for context, prefix in pairs]
-        )
+        queries = [
+            self.next_words_query(context, top_k, after=prefix, truncate=truncate, **options)
+            for context, prefix in zip(contexts, prefixes, strict=True)
+        ]
+        found = self.run_next_words(queries)
+        return [
+            each if query.coverage is None else query.coverage.applied(each)
+            for query, each in zip(queries, found, strict=True)
+        ]
 
     def score(
         self, texts: Sequence[str], *, explain: int = 0, truncate: bool = False, lines: bool = False
@@ -224,26 +240,32 @@ class LanguageModel(Model[LanguageModelConfig]):
         after: Prefix | None = None,
         truncate: bool = False,
         unit: Unit | None = None,
+        **options: Unpack[CoverageOptions],
     ) -> NextWordsQuery:
         """Check and tokenize one context; see `next_words`. The unit can only be `word`.
 
         With a cache (`use_cache`) it goes on from the longest prefix that was read before, or has its result at once.
         """
         _check_unit(unit)
-        top_k, keep = checked_top_k(top_k, self.most_words), tail if truncate else None
+        coverage, keep = self._sets.coverage("word", **options), tail if truncate else None
+        top_k = checked_top_k(top_k if coverage is None else coverage.listed, self.most_words)
         if after is not None:
             tokens, words, truncated = self._split(context, keep)
             if not tokens:
                 raise QueryError("a continuation needs at least one word; the prefix's own result says what follows it")
             unknown = self._unknown_words(tokens, words)
-            return NextWordsQuery(context, tuple(tokens), top_k, after, unknown=unknown, truncated=truncated)
+            return NextWordsQuery(
+                context, tuple(tokens), top_k, after, unknown=unknown, truncated=truncated, coverage=coverage
+            )
         cache = self._cache
         read, text, unknown, truncated = self._read(context, keep)
         known = cache.get(read, salt=self._salt) if cache is not None else None
         if known is not None and len(known.words) >= top_k:
             self._on_lookup(True)
             same = replace(known, context=context, words=known.words[:top_k], unknown=unknown, truncated=truncated)
-            return NextWordsQuery(context, unpacked(read), top_k, read=read, text=text, unknown=unknown, known=same)
+            return NextWordsQuery(
+                context, unpacked(read), top_k, read=read, text=text, unknown=unknown, known=same, coverage=coverage
+            )
         start, result = (cache.longest(read, salt=self._salt) if cache is not None else None) or (0, None)
         self._on_lookup(result is not None)
         prefix = None if result is None else result.prefix
@@ -257,6 +279,7 @@ class LanguageModel(Model[LanguageModelConfig]):
             unknown,
             salt=self._salt,
             truncated=truncated,
+            coverage=coverage,
         )
 
     def score_query(

@@ -7,6 +7,7 @@ from typing import Self
 
 from models.tasks.language_state import Prefix
 from models.tasks.model import SinglePart, TopKQuery
+from models.tasks.word_sets import WordCoverage
 from models.text.prefix_cache import PrefixCache
 from models.text.tokenization import END
 
@@ -74,6 +75,8 @@ class NextWords:
     """To continue from without reading the context again."""
     truncated: int | None = None
     """Tokens of the context that `truncate` left out, an estimate for a very long one; None where it was not cut."""
+    calibration_examples: int | None = None
+    """Examples that a set was calibrated on; None where no coverage was chosen."""
 
     @property
     def unknown_probability(self) -> float:
@@ -159,6 +162,8 @@ class NextWordsQuery(TopKQuery):
     """Of the entries of the prefix cache that the result is kept among."""
     truncated: int | None = None
     """Tokens of the context that were left out."""
+    coverage: WordCoverage | None = None
+    """The coverage of a set in place of the most probable words."""
 
     @property
     def length(self) -> int:

@@ -165,8 +165,8 @@ class SetPredictor:
         if math.isinf(threshold):
             reached = int(np.isfinite(scores).sum()) / (count + 1)
             raise QueryError(
-                f"a coverage of {level:g} is out of reach: the right class of {int(np.isinf(scores).sum())} of "
-                f"{count} calibration examples has probability 0; at most {reached:.4g} is possible"
+                f"a coverage of {level:g} is out of reach: the right one of {int(np.isinf(scores).sum())} of {count} "
+                f"calibration examples is in no set; at most {reached:.4g} is possible"
             )
         if not class_conditional:
             return Coverage(threshold, randomized)

@@ -1,4 +1,5 @@
-"""`softserve-train calibrate`: fit the probabilities of a classifier, or the confidence of a translation model, again.
+"""`softserve-train calibrate`: fit the probabilities of a classifier, the confidence of a translator, or the sets of
+next words of a language model again.
 
 Graphs and weights of the bundle stay.
 """
@@ -29,6 +30,7 @@ from training.tasks.calibrated_classes import (
 from training.tasks.class_calibration import SCORES, ValidationExamples
 from training.tasks.classification_quality import ScopeScores
 from training.tasks.registry import TASKS
+from training.tasks.task import Refitted
 
 __all__ = ["calibrate", "calibrate_bundle"]
 
@@ -40,7 +42,7 @@ def calibrate(
     reject_rate: float | None = None,
     pass_rate: float | None = None,
 ) -> int:
-    """Fits calibrated probabilities and prediction sets of a classifier, or the confidence of a translation model.
+    """Fits probabilities and prediction sets of a classifier, the confidence of a translator, or sets of next words.
 
     The bundle is changed; its weights and graphs stay. Of a classifier this also sets the threshold below which an
     input is out of scope: by default the one that tells examples of a class from examples of none best, where there are
@@ -50,7 +52,8 @@ def calibrate(
         bundle: A bundle directory.
         data_dir: Directory that holds the corpora, for the validation and test splits of the bundle's recipe.
         texts: File of lines label<TAB>text, .tsv, in place of the validation split: texts that the model was not
-            trained on. Several labels are separated by commas. Of a translation model, lines text<TAB>translation.
+            trained on. Several labels are separated by commas. Of a translation model, lines text<TAB>translation; of
+            a language model, lines of text.
         reject_rate: Fraction of the texts in scope that may be refused as out of scope, such as 0.02.
         pass_rate: Fraction of the texts out of scope that may pass, in place of it.
     """
@@ -66,7 +69,7 @@ def calibrate(
 def calibrate_bundle(
     bundle: Path, data_dir: Path, texts: Path | None = None, rates: ScopeRates | None = None
 ) -> Manifest:
-    """Fit calibration, prediction sets and thresholds, or a confidence, and return the changed manifest.
+    """Fit calibration, prediction sets and thresholds, a confidence or sets of words, and return the changed manifest.
 
     `rates` is what the rule for inputs of no class is chosen by.
 
@@ -77,7 +80,7 @@ def calibrate_bundle(
     model = load_bundle(bundle)
     content = manifest.model_dump(mode="json")
     if not isinstance(manifest.config, ClassesConfig):
-        return _refitted(bundle, manifest, content, _fields(model, data_dir, texts, rates))
+        return _refitted(bundle, manifest, content, _found(model, data_dir, texts, rates))
     if texts is None:
         examples, outside, scores = _of_recipe(model, data_dir)
     else:
@@ -93,22 +96,22 @@ def calibrate_bundle(
     return _placed(bundle, content, lambda text, after: _changed_card(text, manifest, after), found.files, complete)
 
 
-def _fields(model: Any, data_dir: Path, texts: Path | None, rates: ScopeRates | None) -> Mapping[str, object]:
-    """Return the changed fields of a bundle's section that is no classifier's."""
+def _found(model: Any, data_dir: Path, texts: Path | None, rates: ScopeRates | None) -> Refitted:
+    """Return what is fitted of a bundle that is no classifier."""
     if rates is not None:
         raise ValueError("a rate is for classifiers")
     manifest = model.manifest
     recipe = parse_recipe(manifest.provenance.recipe) if manifest.provenance.recipe else None
-    fields = TASKS[manifest.task].refitted(model, recipe, data_dir, texts)
-    if not fields:
-        raise ValueError(f"{manifest.name} is no classifier or translation model")
-    return fields
+    found = TASKS[manifest.task].refitted(model, recipe, data_dir, texts)
+    if not found.fields:
+        raise ValueError(f"{manifest.name} is no classifier, translation model or language model")
+    return found
 
 
-def _refitted(bundle: Path, manifest: Any, content: dict[str, Any], fields: Mapping[str, object]) -> Manifest:
-    content["config"] |= fields
+def _refitted(bundle: Path, manifest: Any, content: dict[str, Any], found: Refitted) -> Manifest:
+    content["config"] |= found.fields
     card = TASKS[manifest.task].exporter.card
-    return _placed(bundle, content, lambda text, after: with_quality(text, card(manifest), card(after)))
+    return _placed(bundle, content, lambda text, after: with_quality(text, card(manifest), card(after)), found.files)
 
 
 def _placed(

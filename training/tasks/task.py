@@ -3,6 +3,7 @@
 import abc
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -21,12 +22,22 @@ from training.run.distributed import ALONE, Group
 from training.run.paths import RunPaths
 from training.tasks.examples import Examples, Measurement
 
-__all__ = ["Quality", "RunFiles", "Task"]
+__all__ = ["Quality", "Refitted", "RunFiles", "Task"]
 
 BatchT = TypeVar("BatchT")
 
 RunFiles = Mapping[Path, Callable[[Path], object]]
 """Files of a run directory, each with the function that writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refitted:
+    """What `softserve-train calibrate` changes of a finished bundle."""
+
+    fields: Mapping[str, object]
+    """Fields of its section."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files by name."""
 
 
 class Quality(Protocol):
@@ -193,14 +204,14 @@ class Task(abc.ABC, Generic[BatchT]):
         """Return the finite metrics of a loaded bundle on a split, the most important first."""
 
     @classmethod
-    def refitted(cls, model: Any, recipe: Any, data_dir: Path, texts: Path | None) -> Mapping[str, object]:
-        """Return the fields of a finished bundle's section that `softserve-train calibrate` fits again.
+    def refitted(cls, model: Any, recipe: Any, data_dir: Path, texts: Path | None) -> Refitted:
+        """Return what `softserve-train calibrate` fits again of a finished bundle.
 
         They are fitted on the validation split of the recipe, None of an imported bundle, or on the texts of a file.
         Empty for a task without such fields. Raises `ValueError` where there are no texts, or too few.
         """
         del model, recipe, data_dir, texts
-        return {}
+        return Refitted({})
 
     @classmethod
     def bundle_examples(cls, model: Any, recipe: Any, split: str, data_dir: Path) -> Examples | None:

@@ -62,7 +62,7 @@ def test_a_penalty_makes_scores_of_later_ranks_larger():
 def test_classes_of_probability_0_are_in_no_set_and_limit_the_coverage():
     sets = predictor(np.full(20, 0.5), own=np.where(np.arange(20) < 2, 0.0, 0.1))
     assert sets.coverage(0.85).thresholds == pytest.approx(0.5)
-    with pytest.raises(QueryError, match=r"2 of 20 calibration examples has probability 0; at most 0\.857"):
+    with pytest.raises(QueryError, match=r"the right one of 2 of 20 calibration examples is in no set; at most 0\.857"):
         sets.coverage(0.9)
     with np.errstate(divide="ignore"):
         values = np.log([1.0, 0.0])

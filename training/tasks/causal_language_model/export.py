@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -17,6 +18,8 @@ from training.tasks.causal_language_model.graphs import causal_graphs, network_s
 from training.tasks.causal_language_model.quantization import int4_graphs, int8_graphs
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
 from training.tasks.causal_language_model.verification import largest_difference
+from training.tasks.language_model.reading import split_texts
+from training.tasks.word_sets import word_sets
 
 __all__ = ["CausalLanguageModelExport"]
 
@@ -65,6 +68,13 @@ class CausalLanguageModelExport(TaskExport):
 
     def quantize_int4(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         return int4_graphs(models)
+
+    def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
+        found = word_sets(model, split_texts(self.task.recipe.data, "dev", data_dir))
+        if found is None:
+            return {}
+        sections, self.calibration_files = found
+        return {"sets": sections}
 
     @classmethod
     def card(cls, manifest: BundleManifest[CausalLanguageModelConfig]) -> Card:

@@ -42,7 +42,8 @@ from training.tasks.initial_run import initial_run
 from training.tasks.language_model.kneser_ney import KneserNey
 from training.tasks.language_model.reading import iterate_texts
 from training.tasks.registry import register
-from training.tasks.task import RunFiles, Task
+from training.tasks.task import Refitted, RunFiles, Task
+from training.tasks.word_sets import refitted_sets
 
 __all__ = ["CausalLanguageModelTask", "build_model", "load_pretrained"]
 
@@ -320,6 +321,12 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         result = _bundle_bits(*_bundle_scores(model, recipe, split, data_dir))
         values = {"bits_per_byte": result.value, "perplexity": result.perplexity}
         return {metric: value for metric, value in values.items() if math.isfinite(value)}
+
+    @classmethod
+    def refitted(
+        cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe | None, data_dir: Path, texts: Path | None
+    ) -> Refitted:
+        return refitted_sets(model, recipe, data_dir, texts)
 
     @classmethod
     def bundle_examples(

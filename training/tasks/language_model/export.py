@@ -5,6 +5,7 @@ Shapes: `B` sequences, `T` time steps.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -15,8 +16,10 @@ from training.bundling.model_card import Card
 from training.bundling.quantize import quantize_int8_weights
 from training.bundling.task_export import TOKENIZER, TaskExport, vocabulary_section
 from training.tasks.language_model.graphs import language_model_graphs
+from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.task import LanguageModelTask
 from training.tasks.language_model.verification import largest_difference
+from training.tasks.word_sets import word_sets
 
 __all__ = ["LanguageModelExport"]
 
@@ -47,6 +50,13 @@ class LanguageModelExport(TaskExport):
 
     def quantize(self, models: Mapping[str, onnx.ModelProto]) -> Mapping[str, onnx.ModelProto]:
         return {name: quantize_int8_weights(model) for name, model in models.items()}
+
+    def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
+        found = word_sets(model, split_texts(self.task.recipe.data, "dev", data_dir))
+        if found is None:
+            return {}
+        sections, self.calibration_files = found
+        return {"sets": sections}
 
     @classmethod
     def card(cls, manifest: BundleManifest[LanguageModelConfig]) -> Card:

@@ -33,7 +33,8 @@ from training.tasks.language_model.perplexity import Perplexity, bundle_perplexi
 from training.tasks.language_model.reading import encoded_split, iterate_texts, split_texts
 from training.tasks.language_model.settings import LanguageModelRecipe
 from training.tasks.registry import register
-from training.tasks.task import RunFiles, Task
+from training.tasks.task import Refitted, RunFiles, Task
+from training.tasks.word_sets import refitted_sets
 
 __all__ = ["LanguageModelTask", "build_model"]
 
@@ -279,6 +280,12 @@ class LanguageModelTask(Task[Batch]):
         else:  # its perplexity is infinite with the first word of probability 0
             values = {"coverage": result.coverage, "perplexity_of_covered": result.of_possible}
         return {metric: value for metric, value in values.items() if math.isfinite(value)}
+
+    @classmethod
+    def refitted(
+        cls, model: LanguageModel, recipe: LanguageModelRecipe | None, data_dir: Path, texts: Path | None
+    ) -> Refitted:
+        return refitted_sets(model, recipe, data_dir, texts)
 
     @classmethod
     def bundle_examples(

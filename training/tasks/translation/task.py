@@ -32,7 +32,7 @@ from training.tasks.baselines import word_by_word
 from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
 from training.tasks.sequence_to_sequence import SequenceToSequenceTask
-from training.tasks.task import RunFiles
+from training.tasks.task import Refitted, RunFiles
 from training.tasks.translation.confidence import fitted_confidence, recipe_confidence
 from training.tasks.translation.guided_alignment import alignment_loss, fitted_aligner
 from training.tasks.translation.initial import (
@@ -279,7 +279,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     @classmethod
     def refitted(
         cls, model: Translator, recipe: TranslationRecipe | None, data_dir: Path, texts: Path | None
-    ) -> Mapping[str, object]:
+    ) -> Refitted:
         if texts is not None:
             found = fitted_confidence(model, read_pairs(texts), fitted_on=texts.name)
         elif recipe is not None:
@@ -288,7 +288,7 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
             raise ValueError("the bundle was imported: give sentences with their translations by --texts")
         if found is None:
             raise ValueError("a confidence needs at least 20 poor translations (chrF below 30) and 20 others")
-        return {"confidence": found.model_dump()}
+        return Refitted({"confidence": found.model_dump()})
 
     @classmethod
     def bundle_examples(cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path) -> Examples:
