@@ -19,7 +19,6 @@ from models.tasks.language_model import LanguageModel
 from models.tasks.prediction_sets import Penalty, Rows, SetPredictor
 from models.tasks.word_sets import UnitSets
 from models.text.tokenization import END
-from training.tasks.language_model.reading import split_texts
 from training.tasks.task import Refitted
 
 __all__ = [
@@ -70,15 +69,16 @@ def word_sets(model: Any, texts: Sequence[str]) -> tuple[dict[str, object], dict
     return (sections, files) if sections else None
 
 
-def refitted_sets(model: Any, recipe: Any, data_dir: Path, texts: Path | None) -> Refitted:
-    """Return the sets of a finished bundle; `texts` has a text on each line, in place of the validation split.
+def refitted_sets(model: Any, validation: Callable[[], Sequence[str]] | None, texts: Path | None) -> Refitted:
+    """Return the sets of a finished bundle; `texts` has a text on each line, in place of those of the validation split.
 
-    Raises `ValueError` for an imported bundle without texts, and where there are too few.
+    `validation` returns these; it is None for an imported bundle. Raises `ValueError` where there are no texts, or too
+    few.
     """
     if texts is not None:
         lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    elif recipe is not None:
-        lines = split_texts(recipe.data, "dev", data_dir)
+    elif validation is not None:
+        lines = list(validation())
     else:
         raise ValueError("the bundle was imported: give texts, one on each line, by --texts")
     found = word_sets(model, lines)

@@ -81,9 +81,9 @@ def test_few_texts_make_no_sets(words):
     assert word_sets(words, TEXTS) is None
 
 
-def test_an_imported_bundle_needs_texts(words, tmp_path):
+def test_an_imported_bundle_needs_texts(words):
     with pytest.raises(ValueError, match="give texts, one on each line, by --texts"):
-        refitted_sets(words, None, tmp_path, None)
+        refitted_sets(words, None, None)
 
 
 def test_calibrate_adds_sets_to_a_bundle(words, tmp_path):

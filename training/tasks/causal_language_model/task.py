@@ -6,6 +6,7 @@ Shapes: `B` windows, `T` tokens.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -40,7 +41,7 @@ from training.tasks.evaluation import evaluate_examples
 from training.tasks.examples import Examples, Measurement, bits_per_byte
 from training.tasks.initial_run import initial_run
 from training.tasks.language_model.kneser_ney import KneserNey
-from training.tasks.language_model.reading import iterate_texts
+from training.tasks.language_model.reading import iterate_texts, split_texts
 from training.tasks.registry import register
 from training.tasks.task import Refitted, RunFiles, Task
 from training.tasks.word_sets import refitted_sets
@@ -326,7 +327,8 @@ class CausalLanguageModelTask(Task[WindowBatch]):
     def refitted(
         cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe | None, data_dir: Path, texts: Path | None
     ) -> Refitted:
-        return refitted_sets(model, recipe, data_dir, texts)
+        own = None if recipe is None else partial(split_texts, recipe.data, "dev", data_dir)
+        return refitted_sets(model, own, texts)
 
     @classmethod
     def bundle_examples(

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -285,7 +286,8 @@ class LanguageModelTask(Task[Batch]):
     def refitted(
         cls, model: LanguageModel, recipe: LanguageModelRecipe | None, data_dir: Path, texts: Path | None
     ) -> Refitted:
-        return refitted_sets(model, recipe, data_dir, texts)
+        own = None if recipe is None else partial(split_texts, recipe.data, "dev", data_dir)
+        return refitted_sets(model, own, texts)
 
     @classmethod
     def bundle_examples(
