@@ -56,8 +56,8 @@ class WordConfig(TextConfig):
         return super().files().union(own)
 
     def summary(self) -> Mapping[str, object]:
-        examples = {} if self.sets is None else {unit: each.examples for unit, each in self.sets.by_unit.items()}
-        return {**super().summary(), "calibration_examples": examples or None}
+        words = None if self.sets is None else self.sets.word
+        return {**super().summary(), "calibration_examples": None if words is None else words.examples}
 
     def description(self) -> Mapping[str, str]:
         sets = {} if self.sets is None else self.sets.by_unit

@@ -4,7 +4,7 @@ export const VIEWS = {
   "next-word": {
     title: "Next word",
     operation: "next-word",
-    defaults: { context: "We had a very", words: 10, model: "" },
+    defaults: { context: "We had a very", words: 10, coverage: "", model: "" },
     load: () => import("./views/next-word.js"),
   },
   score: {

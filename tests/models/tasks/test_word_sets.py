@@ -123,7 +123,7 @@ def test_a_result_of_the_cache_has_its_set(bundle):
 def test_manifest_and_summary_tell_the_examples(bundle):
     config = load_bundle(bundle).manifest.config
     assert FILE in config.files()
-    assert config.summary()["calibration_examples"] == {"word": 99}
+    assert config.summary()["calibration_examples"] == 99
     assert "99 calibration examples, of the 50 most probable" in config.description()["sets of next words"]
 
 

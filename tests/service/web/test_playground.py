@@ -285,6 +285,21 @@ def test_classes_of_probability_zero_and_the_threshold_are_said(playground, serv
     expect(page.get_by_text("this one is out of scope")).to_be_visible()
 
 
+def test_a_set_of_next_words_is_asked_for_by_its_coverage(playground, server):
+    opened = playground("#next-word?context=We+had+a+very&coverage=0.7")
+    opened.settle("Most probable: good")
+    page = opened.page
+    assert opened.posts[-1]["coverage"] == 0.7
+    (result,) = server.post("/v1/next-word", {"context": "We had a very", "coverage": 0.7})["results"]
+    words = [each["word"] for each in result["words"]]
+    assert [row[0] for row in opened.rows(page.locator("figure table").first)][: len(words)] == words
+    expect(page.get_by_text(f"by {result['calibration_examples']:,} calibration examples")).to_be_visible()
+    page.get_by_label("Choose").select_option("")
+    opened.settle()
+    assert "coverage" not in opened.posts[-1]
+    assert opened.posts[-1]["top_k"] == 10
+
+
 def test_a_prediction_set_is_asked_for_by_its_coverage(playground, server):
     opened = playground("#classify?text=book+a+table&coverage=0.99")
     opened.settle("Best class: restaurant_reservation")

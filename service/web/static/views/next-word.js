@@ -1,12 +1,13 @@
-// The distribution of the next word, the weights of the mixture, and the entropy along the sentence.
+// The distribution of the next word, or a set of words; the weights of the mixture, and the entropy along the sentence.
 
 import { html } from "../hooks.js";
 import { useAnswers } from "../answer.js";
-import { fixed, percent } from "../format.js";
+import { fixed, percent, plural, whole } from "../format.js";
 import { Frame } from "../frame.js";
-import { Bar, Bars, Examples, Heads, ModelSelect, NumberField, TextArea, chosen, modelId } from "../parts.js";
+import { Bar, Bars, Examples, Heads, ModelSelect, NumberField, Select, TextArea, chosen, modelId } from "../parts.js";
 
 const EXAMPLES = ["We had a very", "The train to Berlin is", "Would you like a cup of", "I don't", "Tom and Mary are"];
+const LEVELS = ["0.5", "0.7", "0.8", "0.9"]; // coverages of sets of words
 const STEPS = 24; // words of which the entropy is shown, the last ones
 
 // The beginnings of a context, word by word, shortest first; the last is the whole.
@@ -22,7 +23,9 @@ export function View({ fields, update, models }) {
   const model = chosen(models, fields.model);
   // A search for words takes too long to repeat it after each word, and tells no entropy.
   const contexts = model?.task === "causal-language-model" ? [fields.context] : beginnings(fields.context);
-  const body = { context: contexts, top_k: fields.words, explain: true, model: modelId(model) };
+  const coverage = model?.calibration_examples && LEVELS.includes(fields.coverage) ? Number(fields.coverage) : null;
+  const asked = coverage ? { coverage } : { top_k: fields.words };
+  const body = { context: contexts, ...asked, explain: true, model: modelId(model) };
   const answers = useAnswers([{ path: "v1/next-word", body }], fields.context);
   const append = (word) => update({ context: appended(fields.context, word) });
   return html`<div class="input">
@@ -30,18 +33,21 @@ export function View({ fields, update, models }) {
         onInput=${(context) => update({ context })} />
       <${Examples} texts=${EXAMPLES} onPick=${(context) => update({ context })} />
       <div class="controls">
-        <${NumberField} label="Words" value=${fields.words} min=${1} max=${100} onChange=${(words) => update({ words })} />
+        ${model?.calibration_examples && html`<${Select} label="Choose" value=${coverage ? fields.coverage : ""} options=${SETS} onChange=${(level) => update({ coverage: level })} />`}
+        ${!coverage && html`<${NumberField} label="Words" value=${fields.words} min=${1} max=${100} onChange=${(words) => update({ words })} />`}
         <${ModelSelect} models=${models} value=${modelId(model)} onChange=${(id) => update({ model: id })} />
       </div>
     </div>
     <${Frame} answers=${answers} summary=${summary}>${([{ results }]) => html`<div class="columns">
-      <${Distribution} result=${results.at(-1)} append=${append} />
+      <${Distribution} result=${results.at(-1)} append=${append} coverage=${coverage} />
       <div>
         ${results.at(-1).entropy !== undefined && html`<${Entropy} results=${results} />`}
         <${Mixture} components=${results.at(-1).components} />
       </div>
     </div>`}<//>`;
 }
+
+const SETS = [["", "the most probable words"], ...LEVELS.map((level) => [level, `a set that holds the word, ${whole(100 * level)}\u00a0%`])];
 
 const spelled = (word) => (word.sentence_end ? "the end of the sentence" : word.word);
 
@@ -52,12 +58,17 @@ function summary([{ results }]) {
   return entropy === undefined ? most : `${most} Entropy ${fixed(entropy)} nats.`;
 }
 
-function Distribution({ result, append }) {
+function caption({ words, calibration_examples: examples }, coverage) {
+  if (!coverage) return "Next words. Choose one to append it.";
+  return `A set of ${plural(words.length, "word")}: sets of this kind hold the next word of at least ${whole(100 * coverage)}\u00a0% of the texts, by ${whole(examples)} calibration examples. Choose a word to append it.`;
+}
+
+function Distribution({ result, append, coverage }) {
   const { words, unknown, unknown_probability: outside, unit } = result;
   const most = words[0]?.probability ?? 1;
   const rest = 1 - outside - words.reduce((sum, word) => sum + word.probability, 0);
   return html`<figure>
-    <figcaption>Next words. Choose one to append it.</figcaption>
+    <figcaption>${caption(result, coverage)}</figcaption>
     <table class="bars">
       <${Heads} names=${["Word", "Bar", "Probability"]} />
       <tbody>
