@@ -18,10 +18,15 @@ from models.store import load_bundle
 from models.tasks.prediction_sets import Penalty, SetPredictor
 from models.tasks.word_sets import WordCoverage
 from training.recipe.loading import parse_recipe
+from training.tasks.causal_language_model.following import FOLLOWING as SUBWORDS
+from training.tasks.language_model.following import FOLLOWING as WORDS
 from training.tasks.language_model.reading import split_texts
-from training.tasks.word_sets import Followed, answers, candidates, followed, set_rows, units_of
+from training.tasks.word_sets import Followed
 
 __all__ = ["main"]
+
+UNITS = {"language-model": WORDS, "causal-language-model": SUBWORDS}
+"""Units of next words, by the task."""
 
 
 def main(
@@ -40,22 +45,19 @@ def main(
     recipe: Any = parse_recipe(model.manifest.provenance.recipe)
     print("| unit | validation, test texts | coverage | held on test | randomized | mean size | randomized |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    for unit in units_of(model):
-        listed = candidates(model, unit)
-        dev, test = (
-            list(followed(model, split_texts(recipe.data, split, data_dir), unit)) for split in ("dev", "test")
-        )
-        predictor = SetPredictor.of(set_rows(model, dev, unit, listed), Penalty(), 1)
-        found = list(zip(test, answers(model, test, unit, listed), strict=True))
+    for each in UNITS[recipe.task]:
+        dev, test = (list(each.examples(model, split_texts(recipe.data, split, data_dir))) for split in ("dev", "test"))
+        predictor = SetPredictor.of(each.rows(model, dev), Penalty(), 1)
+        found = list(zip(test, each.candidates(model, test), strict=True))
         for level in levels:
-            counts = f"| {unit} | {len(dev)}, {len(test)} | {level:g} |"
+            counts = f"| {each.unit} | {len(dev)}, {len(test)} | {level:g} |"
             try:
                 chosen = [predictor.coverage(level, randomized=randomized) for randomized in (False, True)]
             except QueryError as error:
                 print(f"{counts} {error} | | | |", flush=True)
                 continue
             held, sizes = zip(
-                *(_measured(WordCoverage(predictor, each, listed), found) for each in chosen), strict=True
+                *(_measured(WordCoverage(predictor, one, each.listed(model)), found) for one in chosen), strict=True
             )
             print(f"{counts} {' | '.join([*held, *sizes])} |", flush=True)
 

@@ -6,7 +6,7 @@ of `models.tasks.word_sets`.
 
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,31 +14,14 @@ import numpy as np
 
 from models.errors import QueryError, TextTooLongError
 from models.operations.language import MOST_SET_WORDS, Unit
-from models.tasks.causal_language_model import CausalLanguageModel
-from models.tasks.language_model import LanguageModel
 from models.tasks.prediction_sets import Penalty, Rows, SetPredictor
 from models.tasks.word_sets import UnitSets
-from models.text.tokenization import END
 from training.tasks.task import Refitted
 
-__all__ = [
-    "FEWEST",
-    "Followed",
-    "answers",
-    "candidates",
-    "followed",
-    "refitted_sets",
-    "set_rows",
-    "units_of",
-    "word_sets",
-]
+__all__ = ["FEWEST", "Followed", "Following", "refitted_sets", "word_sets"]
 
 FEWEST = 100
 """Texts below which there are no sets."""
-_MOST, _MOST_SEARCHED = 4000, 500
-"""Texts that are used, the first ones; fewer where words are searched for among subwords, in a fifth of a second."""
-_SEARCHED = 300
-"""Candidates where words are searched for."""
 _BATCH = 32
 
 
@@ -51,72 +34,51 @@ class Followed:
     """Whether a candidate is what follows."""
 
 
-def word_sets(model: Any, texts: Sequence[str]) -> tuple[dict[str, object], dict[str, bytes]] | None:
-    """Return the field `sets` of a bundle's section and its files, fitted on texts that the model was not trained on.
+@dataclass(frozen=True, slots=True)
+class Following:
+    """How examples of one unit of a model's next words are made and answered."""
 
-    None where there are fewer than `FEWEST` texts that the model reads.
-    """
-    sections: dict[str, object] = {}
-    files: dict[str, bytes] = {}
-    for unit in units_of(model):
-        examples = list(followed(model, texts, unit))
-        if len(examples) < FEWEST:
-            continue
-        listed, file = candidates(model, unit), f"next_{unit}_scores.bin"
-        rows = set_rows(model, examples, unit, listed)
-        section = UnitSets(file=file, examples=len(rows), penalty=Penalty(), listed=listed)
-        sections[unit], files[file] = section.model_dump(), SetPredictor.written(rows)
-    return (sections, files) if sections else None
+    unit: Unit
+    example: Callable[[Any, str, random.Random], Followed | None]
+    """Returns an example of a text at a place that is drawn, None where nothing follows; may raise `QueryError`."""
+    most_texts: int = 4000
+    """Texts that are used, the first ones."""
+    most_listed: int = MOST_SET_WORDS
+    """Candidates of a set."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the model's next words."""
 
+    def examples(self, model: Any, texts: Sequence[str]) -> Iterator[Followed]:
+        """Yield an example of each text that the model reads, always the same."""
+        generator, left = random.Random(0), self.most_texts
+        for text in texts:
+            if not left:
+                return
+            try:
+                example = self.example(model, text, generator)
+            except (QueryError, TextTooLongError):
+                continue
+            if example is not None:
+                left -= 1
+                yield example
 
-def refitted_sets(model: Any, validation: Callable[[], Sequence[str]] | None, texts: Path | None) -> Refitted:
-    """Return the sets of a finished bundle; `texts` has a text on each line, in place of those of the validation split.
+    def listed(self, model: Any) -> int:
+        """Return the number of candidates of a set."""
+        most: int = model.most_words
+        return min(self.most_listed, most)
 
-    `validation` returns these; it is None for an imported bundle. Raises `ValueError` where there are no texts, or too
-    few.
-    """
-    if texts is not None:
-        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
-    elif validation is not None:
-        lines = list(validation())
-    else:
-        raise ValueError("the bundle was imported: give texts, one on each line, by --texts")
-    found = word_sets(model, lines)
-    if found is None:
-        raise ValueError(f"sets of next words need at least {FEWEST} texts that the model reads")
-    sections, files = found
-    return Refitted({"sets": sections}, files)
+    def candidates(self, model: Any, examples: Sequence[Followed]) -> Iterator[Sequence[Any]]:
+        """Yield the candidates after each beginning of a text, most probable first."""
+        for start in range(0, len(examples), _BATCH):
+            contexts = [each.context for each in examples[start : start + _BATCH]]
+            yield from (result.words for result in model.next_words(contexts, self.listed(model), **self.options))
 
+    def rows(self, model: Any, examples: Sequence[Followed]) -> Rows:
+        """Return class 0, rank, probability of the candidates before it and own probability `[N, 4]` of what follows.
 
-def units_of(model: Any) -> tuple[Unit, ...]:
-    """Return the units of a model's next words."""
-    return ("word", "token") if isinstance(model, CausalLanguageModel) else ("word",)
-
-
-def candidates(model: Any, unit: Unit) -> int:
-    """Return the number of candidates of a set."""
-    most: int = model.most_words
-    return min(_SEARCHED if _searches(model, unit) else MOST_SET_WORDS, most)
-
-
-def _searches(model: Any, unit: Unit) -> bool:
-    return isinstance(model, CausalLanguageModel) and unit == "word"
-
-
-def set_rows(model: Any, examples: Sequence[Followed], unit: Unit, listed: int) -> Rows:
-    """Return class 0, rank, probability of the candidates before it and own probability `[N, 4]` of what follows.
-
-    The own probability is 0 where it is not among the `listed` most probable candidates.
-    """
-    return np.array([_row(*each) for each in zip(examples, answers(model, examples, unit, listed), strict=True)])
-
-
-def answers(model: Any, examples: Sequence[Followed], unit: Unit, listed: int) -> Iterator[Sequence[Any]]:
-    """Yield the candidates after each beginning of a text, most probable first."""
-    options = {"unit": unit} if isinstance(model, CausalLanguageModel) else {}
-    for start in range(0, len(examples), _BATCH):
-        contexts = [each.context for each in examples[start : start + _BATCH]]
-        yield from (result.words for result in model.next_words(contexts, listed, **options))
+        The own probability is 0 where it is not among the candidates.
+        """
+        return np.array([_row(*each) for each in zip(examples, self.candidates(model, examples), strict=True)])
 
 
 def _row(example: Followed, words: Sequence[Any]) -> tuple[float, float, float, float]:
@@ -128,53 +90,41 @@ def _row(example: Followed, words: Sequence[Any]) -> tuple[float, float, float, 
     return 0.0, len(words) + 1.0, before, 0.0
 
 
-def followed(model: Any, texts: Sequence[str], unit: Unit) -> Iterator[Followed]:
-    """Yield an example of each text that the model reads, of as many as are used, always the same."""
-    generator, left = random.Random(0), _MOST_SEARCHED if _searches(model, unit) else _MOST
-    places = _followed_word if isinstance(model, LanguageModel) else _FOLLOWED[unit]
-    for text in texts:
-        if not left:
-            return
-        try:
-            example = places(model, text, generator)
-        except (QueryError, TextTooLongError):
+def word_sets(
+    model: Any, texts: Sequence[str], units: Sequence[Following]
+) -> tuple[dict[str, object], dict[str, bytes]] | None:
+    """Return the field `sets` of a bundle's section and its files, fitted on texts that the model was not trained on.
+
+    None where there are fewer than `FEWEST` texts that the model reads.
+    """
+    sections: dict[str, object] = {}
+    files: dict[str, bytes] = {}
+    for each in units:
+        examples = list(each.examples(model, texts))
+        if len(examples) < FEWEST:
             continue
-        if example is not None:
-            left -= 1
-            yield example
+        rows, file = each.rows(model, examples), f"next_{each.unit}_scores.bin"
+        section = UnitSets(file=file, examples=len(rows), penalty=Penalty(), listed=each.listed(model))
+        sections[each.unit], files[file] = section.model_dump(), SetPredictor.written(rows)
+    return (sections, files) if sections else None
 
 
-def _followed_word(model: LanguageModel, text: str, generator: random.Random) -> Followed | None:
-    """Return an example of a word of the vocabulary, or of the sentence end."""
-    words = model.spelled(model.token_ids(text))
-    if len(words) > model.longest_input:
-        return None
-    place = generator.randint(0, len(words))
-    word, ends = (END, True) if place == len(words) else (words[place], False)
-    return Followed(" ".join(words[:place]), lambda each: each.word == word and each.sentence_end == ends)
+def refitted_sets(
+    model: Any, validation: Callable[[], Sequence[str]] | None, texts: Path | None, units: Sequence[Following]
+) -> Refitted:
+    """Return the sets of a finished bundle; `texts` has a text on each line, in place of those of the validation split.
 
-
-def _followed_spelled_word(model: CausalLanguageModel, text: str, generator: random.Random) -> Followed | None:
-    """Return an example of a word, whatever tokens spell it."""
-    words = model.score([text], unit="word")[0].words or ()
-    first = 0 if model.config.special_tokens.start is not None else 1
-    if len(words) <= first:
-        return None
-    word = words[generator.randrange(first, len(words))]
-    return Followed(text[: word.start], lambda each: each.word == word.word and not each.sentence_end)
-
-
-def _followed_token(model: CausalLanguageModel, text: str, generator: random.Random) -> Followed | None:
-    """Return an example of a token."""
-    tokens, spans = model.tokenizer.split(text)
-    first = 0 if model.config.special_tokens.start is not None else 1
-    if len(tokens) <= first or len(tokens) > model.longest_input:
-        return None
-    place = generator.randrange(first, len(tokens))
-    return Followed(text[: spans[place][0]], lambda each: each.token == tokens[place])
-
-
-_FOLLOWED: Mapping[Unit, Callable[[Any, str, random.Random], Followed | None]] = {
-    "word": _followed_spelled_word,
-    "token": _followed_token,
-}
+    `validation` returns these; it is None for an imported bundle. Raises `ValueError` where there are no texts, or too
+    few.
+    """
+    if texts is not None:
+        lines = [line for line in texts.read_text(encoding="utf-8").splitlines() if line.strip()]
+    elif validation is not None:
+        lines = list(validation())
+    else:
+        raise ValueError("the bundle was imported: give texts, one on each line, by --texts")
+    found = word_sets(model, lines, units)
+    if found is None:
+        raise ValueError(f"sets of next words need at least {FEWEST} texts that the model reads")
+    sections, files = found
+    return Refitted({"sets": sections}, files)

@@ -81,7 +81,8 @@ def test_the_self_test_goes_from_texts_to_results_by_every_graph(store, name, mo
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("next-word", {"vocabulary"}),
+        ("next-word", {"vocabulary", "sets of next words", "sets of next tokens"}),
+        ("next-word:4", {"vocabulary"}),
         ("de-en", {"languages", "vocabulary"}),
         ("intents", {"vocabulary", "classes", "calibration", "prediction sets"}),
     ],

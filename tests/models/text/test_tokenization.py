@@ -249,4 +249,8 @@ def test_a_tokenizer_is_the_one_that_the_manifest_describes(bundled, model):
 
 
 def test_a_summary_has_what_clients_see(model):
-    assert model.config.summary() == {"vocab_size": 7729, "limits": {"max_tokens": 1000}}
+    assert model.config.summary() == {
+        "vocab_size": 7729,
+        "limits": {"max_tokens": 1000},
+        "calibration_examples": None,
+    }

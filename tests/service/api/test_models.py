@@ -24,6 +24,7 @@ def test_models_are_listed_with_what_they_are(client, library):
         "languages": None,
         "classes": None,
         "threshold": None,
+        "calibration_examples": None,
         "limits": {"max_tokens": manifest.config.limits.max_tokens, "max_output_tokens": None, "max_pixels": None},
         "quality": [quality.model_dump() for quality in manifest.quality],
     }

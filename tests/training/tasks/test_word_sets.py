@@ -1,14 +1,16 @@
 """Calibration examples of next words, of models that need no network."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
 
 from models.store import BUNDLED, load_bundle
 from training.cli.calibrating import calibrate_bundle
-from training.tasks.word_sets import FEWEST, Followed, followed, refitted_sets, set_rows, word_sets
+from training.tasks.causal_language_model.following import FOLLOWING as SUBWORDS
+from training.tasks.language_model.following import FOLLOWING as WORDS
+from training.tasks.word_sets import FEWEST, Followed, Following, refitted_sets, word_sets
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,10 @@ class Parrot:
 
 def test_a_row_has_rank_and_probabilities_of_the_word_that_follows():
     examples = [Followed("x", lambda each, word=word: each.word == word) for word in "bad"]
-    found = set_rows(Parrot(), examples, "word", 3)
+    unit = Following("word", lambda *_: None)
+    found = unit.rows(Parrot(), examples)
     assert found.tolist() == [[0, 2, 0.5, 0.25], [0, 1, 0.0, 0.5], [0, 4, 0.875, 0.0]]
-    assert set_rows(Parrot(), examples, "word", 1).tolist()[0] == [0, 2, 0.5, 0.0], "it is not listed"
+    assert replace(unit, most_listed=1).rows(Parrot(), examples).tolist()[0] == [0, 2, 0.5, 0.0], "it is not listed"
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +51,10 @@ TEXTS = ["we had a very good time", "he is a teacher", "Where is it?", ""]
 
 
 def test_a_text_is_an_example_of_the_word_that_follows_a_beginning(words):
-    found = list(followed(words, TEXTS, "word"))
+    (unit,) = WORDS
+    found = list(unit.examples(words, TEXTS))
     assert len(found) == 4, "the sentence end follows the empty text"
-    assert [each.context for each in found] == [each.context for each in followed(words, TEXTS, "word")]
+    assert [each.context for each in found] == [each.context for each in unit.examples(words, TEXTS)]
     for text, each in zip(TEXTS, found, strict=True):
         spelled = words.spelled(words.token_ids(text))
         place = len(each.context.split())
@@ -60,13 +64,13 @@ def test_a_text_is_an_example_of_the_word_that_follows_a_beginning(words):
         assert each.follows(follows)
 
 
-@pytest.mark.parametrize("unit", ["word", "token"])
+@pytest.mark.parametrize("unit", SUBWORDS, ids=lambda each: each.unit)
 def test_what_follows_is_in_the_text_of_a_model_of_subwords(subwords, unit):
-    found = list(followed(subwords, TEXTS, unit))
+    found = list(unit.examples(subwords, TEXTS))
     assert len(found) == 3, "nothing follows in an empty text"
     for text, each in zip(TEXTS, found, strict=False):
         assert text.startswith(each.context)
-        candidates = subwords.next_words([each.context], 500, unit=unit)[0].words
+        candidates = subwords.next_words([each.context], 500, **unit.options)[0].words
         matching = [candidate for candidate in candidates if each.follows(candidate)]
         assert len(matching) <= 1
         if matching:
@@ -74,16 +78,16 @@ def test_what_follows_is_in_the_text_of_a_model_of_subwords(subwords, unit):
 
 
 def test_texts_that_are_too_long_are_left_out(words):
-    assert list(followed(words, ["a " * 5000], "word")) == []
+    assert list(WORDS[0].examples(words, ["a " * 5000])) == []
 
 
 def test_few_texts_make_no_sets(words):
-    assert word_sets(words, TEXTS) is None
+    assert word_sets(words, TEXTS, WORDS) is None
 
 
 def test_an_imported_bundle_needs_texts(words):
     with pytest.raises(ValueError, match="give texts, one on each line, by --texts"):
-        refitted_sets(words, None, None)
+        refitted_sets(words, None, None, WORDS)
 
 
 def test_calibrate_adds_sets_to_a_bundle(words, tmp_path):

@@ -14,6 +14,7 @@ from training.bundling.model_card import Card
 from training.bundling.task_export import TOKENIZER, TaskExport
 from training.bundling.verify import ExportError
 from training.networks.lora import merged
+from training.tasks.causal_language_model.following import FOLLOWING
 from training.tasks.causal_language_model.graphs import causal_graphs, network_section
 from training.tasks.causal_language_model.quantization import int4_graphs, int8_graphs
 from training.tasks.causal_language_model.task import CausalLanguageModelTask
@@ -70,7 +71,7 @@ class CausalLanguageModelExport(TaskExport):
         return int4_graphs(models)
 
     def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
-        found = word_sets(model, split_texts(self.task.recipe.data, "dev", data_dir))
+        found = word_sets(model, split_texts(self.task.recipe.data, "dev", data_dir), FOLLOWING)
         if found is None:
             return {}
         sections, self.calibration_files = found

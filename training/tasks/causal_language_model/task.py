@@ -34,6 +34,7 @@ from training.run.paths import RunPaths
 from training.softmax.mixture import parse_kernels
 from training.tasks.causal_language_model.bits import TextBits, bits_line
 from training.tasks.causal_language_model.distillation import Teacher, check_teacher
+from training.tasks.causal_language_model.following import FOLLOWING
 from training.tasks.causal_language_model.own_recipe import plan_causal_language_model
 from training.tasks.causal_language_model.reading import encoded_texts, text_parts
 from training.tasks.causal_language_model.settings import PRETRAINED, CausalLanguageModelRecipe
@@ -328,7 +329,7 @@ class CausalLanguageModelTask(Task[WindowBatch]):
         cls, model: CausalLanguageModel, recipe: CausalLanguageModelRecipe | None, data_dir: Path, texts: Path | None
     ) -> Refitted:
         own = None if recipe is None else partial(split_texts, recipe.data, "dev", data_dir)
-        return refitted_sets(model, own, texts)
+        return refitted_sets(model, own, texts, FOLLOWING)
 
     @classmethod
     def bundle_examples(

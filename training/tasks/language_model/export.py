@@ -15,6 +15,7 @@ from models.tasks.language_model import LanguageModelConfig
 from training.bundling.model_card import Card
 from training.bundling.quantize import quantize_int8_weights
 from training.bundling.task_export import TOKENIZER, TaskExport, vocabulary_section
+from training.tasks.language_model.following import FOLLOWING
 from training.tasks.language_model.graphs import language_model_graphs
 from training.tasks.language_model.reading import split_texts
 from training.tasks.language_model.task import LanguageModelTask
@@ -52,7 +53,7 @@ class LanguageModelExport(TaskExport):
         return {name: quantize_int8_weights(model) for name, model in models.items()}
 
     def calibrated(self, model: Any, data_dir: Path) -> Mapping[str, object]:
-        found = word_sets(model, split_texts(self.task.recipe.data, "dev", data_dir))
+        found = word_sets(model, split_texts(self.task.recipe.data, "dev", data_dir), FOLLOWING)
         if found is None:
             return {}
         sections, self.calibration_files = found

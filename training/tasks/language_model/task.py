@@ -28,6 +28,7 @@ from training.run.paths import RunPaths
 from training.softmax.components import History, Memory, Unigram
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.examples import Examples, Measurement, perplexity
+from training.tasks.language_model.following import FOLLOWING
 from training.tasks.language_model.kneser_ney import KneserNey
 from training.tasks.language_model.own_recipe import plan_language_model
 from training.tasks.language_model.perplexity import Perplexity, bundle_perplexity, covered_line, perplexity_line
@@ -287,7 +288,7 @@ class LanguageModelTask(Task[Batch]):
         cls, model: LanguageModel, recipe: LanguageModelRecipe | None, data_dir: Path, texts: Path | None
     ) -> Refitted:
         own = None if recipe is None else partial(split_texts, recipe.data, "dev", data_dir)
-        return refitted_sets(model, own, texts)
+        return refitted_sets(model, own, texts, FOLLOWING)
 
     @classmethod
     def bundle_examples(
