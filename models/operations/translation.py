@@ -56,6 +56,16 @@ class TranslateParams(SearchParams):
         bool,
         Field(description="Return the confidence in each sentence, and in each word, of each translation."),
     ] = False
+    coverage: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="Return in place of `n_best` translations the smallest set that holds an acceptable one with "
+            "this probability, such as 0.95, of a text of one sentence. The set is computed from the model's "
+            "calibration examples, which must be enough for it.",
+        ),
+    ] = None
     protect: Annotated[
         list[Annotated[str, Field(max_length=MAX_PATTERN_LENGTH)]] | None,
         Field(
@@ -138,7 +148,12 @@ class TranslateParams(SearchParams):
         return Markup(self.format, tuple(self.ignore_tags or ()), tuple(self.translate_attributes or ()))
 
     def reading(self) -> dict[str, object]:
-        """Return the fields of `models.documents.DocumentOptions` that are chosen, by which a document is read."""
+        """Return the fields of `models.documents.DocumentOptions` that are chosen, by which a document is read.
+
+        Raises `QueryError` for a coverage, which documents cannot have.
+        """
+        if self.coverage is not None:
+            raise QueryError("coverage: there is none of documents")
         attributes = self.translate_attributes
         return {
             "value_format": self.format,
@@ -229,7 +244,7 @@ class TranslateResult(Record):
     text: str
     """The text as it was sent."""
     translations: list[TranslatedText]
-    """The `n_best` translations, best first."""
+    """The `n_best` translations, best first; with `coverage`, those of the set."""
     low_confidence: Annotated[
         bool,
         Field(
@@ -263,3 +278,7 @@ class TranslateResult(Record):
         Field(description="The two models of such a translation, as name:version, in their order."),
     ] = None
     truncated: Truncated = None
+    calibration_examples: Annotated[
+        int | None,
+        Field(description="Examples that the set was calibrated on; absent without the parameter `coverage`."),
+    ] = None

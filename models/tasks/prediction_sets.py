@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,19 +53,27 @@ class PredictionSets(Contract):
     little-endian float32."""
     examples: PositiveInt
     """Number of calibration examples."""
+    in_sets: Annotated[int, Field(ge=0)] | None = None
+    """Examples whose right one is in some set; None for all."""
     penalty: Penalty
     """The penalty of ranks, chosen on other validation examples."""
+
+    @classmethod
+    def fields_of(cls, rows: Rows) -> dict[str, Any]:
+        """Return the fields `examples` and `in_sets` of examples as `true_class_rows` describes them."""
+        return {"examples": len(rows), "in_sets": int((rows[:, -1] > 0).sum())}
 
     def described(self) -> str:
         """Return in words what is known of the sets."""
         weight = self.penalty.weight
         penalty = f", penalty {weight:g} from rank {self.penalty.free_ranks + 1} on" if weight else ""
-        return f"of any coverage up to {_largest(self.examples):.4g}, {self.examples} calibration examples{penalty}"
+        largest = _largest(self.examples, self.in_sets)
+        return f"of any coverage up to {largest:.4g}, {self.examples} calibration examples{penalty}"
 
 
-def _largest(examples: int) -> float:
-    """Return the largest coverage that so many examples can give."""
-    return examples / (examples + 1)
+def _largest(examples: int, in_sets: int | None = None) -> float:
+    """Return the largest coverage that so many examples can give, of which some may be in no set."""
+    return (examples if in_sets is None else in_sets) / (examples + 1)
 
 
 def _places(counts: Array | int, coverage: float) -> Array:
@@ -163,7 +171,7 @@ class SetPredictor:
             )
         threshold = float(scores[place - 1])
         if math.isinf(threshold):
-            reached = int(np.isfinite(scores).sum()) / (count + 1)
+            reached = _largest(count, int(np.isfinite(scores).sum()))
             raise QueryError(
                 f"a coverage of {level:g} is out of reach: the right one of {int(np.isinf(scores).sum())} of {count} "
                 f"calibration examples is in no set; at most {reached:.4g} is possible"

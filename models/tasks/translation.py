@@ -26,6 +26,7 @@ from models.errors import BundleError, QueryError, TextTooLongError, TooManyPart
 from models.operations.comparison import compare_texts
 from models.operations.operation import BetweenLanguages, InDocuments, Operation, Output, always
 from models.operations.translation import TranslateParams, TranslateResult
+from models.tasks.prediction_sets import Coverage
 from models.tasks.registry import register
 from models.tasks.sequence_model import SequenceConfig, SequenceModel, SequenceNetwork
 from models.tasks.translation_confidence import Confidence, SignalName, signals
@@ -39,8 +40,9 @@ from models.tasks.translation_results import (
     TranslatedWord,
     Translation,
 )
+from models.tasks.translation_sets import TranslationPredictor, TranslationSets
 from models.text.capitals import is_in_capitals
-from models.text.config import check_tokenizer
+from models.text.config import check_tokenizer, load_tokenizer
 from models.text.glossary import Glossary, Term
 from models.text.language import Detection, LanguageDetector, chosen_language, load_identifier
 from models.text.language_codes import find_language, two_letters
@@ -237,6 +239,8 @@ class TranslationConfig(SequenceConfig):
     languages: Languages
     confidence: Confidence | None = None
     low_confidence: ConfidenceThreshold | None = None
+    sets: TranslationSets | None = None
+    """Calibration examples, by which sets of translations with any coverage are made."""
     alignment: AlignmentHeads | None = None
     """Set where the graph `step` has the output `attention`."""
     sentence_pieces: SentencePieces | None = None
@@ -246,6 +250,12 @@ class TranslationConfig(SequenceConfig):
     def _sentences_fit_the_network(self) -> Self:
         if self.limits.max_tokens + self.languages.longest_prefix >= self.network.positions:
             raise ValueError(f"limits.max_tokens must be below network.positions, which is {self.network.positions}")
+        return self
+
+    @model_validator(mode="after")
+    def _sets_have_confidences(self) -> Self:
+        if self.sets is not None and self.confidence is None:
+            raise ValueError("sets are made by the confidence in translations: confidence is missing")
         return self
 
     @model_validator(mode="after")
@@ -262,7 +272,8 @@ class TranslationConfig(SequenceConfig):
     def files(self) -> frozenset[str]:
         pieces = self.sentence_pieces
         more = () if pieces is None else (pieces.characters, *([pieces.target] if pieces.target else []))
-        return super().files().union(more)
+        sets = () if self.sets is None else (self.sets.file,)
+        return super().files().union(more, sets)
 
     def summary(self) -> Mapping[str, object]:
         threshold = self.low_confidence if self.confidence is None else None
@@ -278,12 +289,14 @@ class TranslationConfig(SequenceConfig):
             if self.confidence is None
             else self.confidence.model_dump(exclude={"signals", "intercept"}),
             "low_confidence": None if threshold is None else threshold.model_dump(),
+            "calibration_examples": None if self.sets is None else self.sets.examples,
             "alignment": self.alignment is not None,
         }
 
     def description(self) -> Mapping[str, str]:
         known = (", ".join(codes) for codes in (self.languages.known_sources(), self.languages.known_targets()))
-        return {"languages": " to ".join(known), **super().description()}
+        lines = {"languages": " to ".join(known), **super().description()}
+        return lines if self.sets is None else {**lines, "sets of translations": self.sets.described()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,6 +355,8 @@ class TranslationQuery:
     """Code of the language that the text is read as; None of a model that reads one."""
     has_glossary: bool = False
     """Whether translations come with the terms of a glossary that the text has."""
+    coverage: Coverage | None = None
+    """The coverage of a set in place of the n best translations."""
 
     @property
     def target_segments(self) -> Segments:
@@ -453,6 +468,7 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         protection=params.protection(),
         markup=params.markup(),
         glossary=params.terms,
+        coverage=params.coverage,
     ),
     slowly_prepared=lambda params: bool(params.protect) or bool(params.glossary) or params.format != "text",
     params=TranslateParams,
@@ -492,7 +508,13 @@ TRANSLATE = Operation["Translator", str, TranslateParams, Translation](
         chosen=lambda params, source, target: params.changed(source_language=source, target_language=target),
         plain=lambda params, text: params.markup().plain(text),
         first_params=lambda params: params.changed(
-            n_best=1, temperature=None, sparse=False, alignment=False, confidences=False, glossary=None
+            n_best=1,
+            temperature=None,
+            sparse=False,
+            alignment=False,
+            confidences=False,
+            glossary=None,
+            coverage=None,
         ),
         first_query=lambda model, query, params: model.first_query(query, params),
         first=lambda model, query, outputs, params: model.first_step(query, outputs, params),
@@ -527,9 +549,11 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         tokenizer: SubwordTokenizer | SentencePieceTokenizer,
         backend: Backend,
         target_tokenizer: SentencePieceTokenizer | None = None,
+        sets: TranslationPredictor | None = None,
     ) -> None:
         """`target_tokenizer` is that of the target where it has a vocabulary of its own."""
         super().__init__(manifest, tokenizer, backend)
+        self._sets = sets
         self._target_tokenizer = target_tokenizer or tokenizer
         self._target_tokens = TargetTokens(self._target_tokenizer, self.config.vocab_size)
         limit = self.config.limits.max_tokens
@@ -545,8 +569,9 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
         config: TranslationConfig = manifest.config
         pieces = config.sentence_pieces
+        sets = None if config.sets is None else TranslationPredictor.read(path, config.sets)
         if pieces is None:
-            return super().from_bundle(path, manifest, backend)
+            return cls(manifest, load_tokenizer(cls.tokenizer_type, path, config), backend, sets=sets)
         source, target = pieces.vocab_size, config.vocab_size
         if pieces.target is None and source != target:
             raise BundleError(str(path), ["config.sentence_pieces.vocab_size is not vocab_size, but has no target"])
@@ -558,7 +583,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         except ValueError as error:
             raise BundleError(str(path), [str(error)]) from error
         check_tokenizer(path, config.tokenizer, tokenizers[0], source, config.special_tokens)
-        return cls(manifest, tokenizers[0], backend, *tokenizers[1:])
+        return cls(manifest, tokenizers[0], backend, tokenizers[-1], sets)
 
     @classmethod
     def load_shared(cls) -> None:
@@ -581,6 +606,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
         glossary: Glossary | None = None,
+        coverage: float | None = None,
     ) -> list[Translation]:
         """Translate each text; `beam_size` 1 is greedy search.
 
@@ -592,11 +618,13 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         parts of `protection` byte for byte and exactly once, but for numbers that are localized.
         `markup` says in which format the texts are; their translations have it too, with the tags of the text. A
         sentence with terms of the `glossary` is translated by what that says, with at least 4 hypotheses; translations
-        say which terms they use.
+        say which terms they use. With a `coverage`, a text of one sentence has the smallest set of translations that
+        holds an acceptable one with this probability, in place of the `n_best`.
 
         Raises `QueryError` for options out of range, for samples or a sparse mask with a glossary, for an alignment by
-        a model without `alignment` in its manifest, for alignment or confidences of a text with markup, and for markup
-        that cannot be read, and its `TextTooLongError`.
+        a model without `alignment` in its manifest, for alignment, confidences or coverage of a text with markup, for a
+        coverage that is out of reach, of another search than that of the calibration examples or of a text of several
+        sentences, and for markup that cannot be read, and its `TextTooLongError`.
         """
         queries = [
             self.query(
@@ -613,6 +641,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
                 protection=protection,
                 markup=markup,
                 glossary=glossary,
+                coverage=coverage,
             )
             for text in several(texts)
         ]
@@ -636,6 +665,7 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         protection: Protection = DEFAULT_PROTECTION,
         markup: Markup = PLAIN,
         glossary: Glossary | None = None,
+        coverage: float | None = None,
         marks: Sequence[Span] = (),
     ) -> AnyQuery:
         """Check and tokenize one text; see `translate`. `marks` are characters of a plain text that are protected too.
@@ -649,6 +679,10 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         if glossary is not None and (options.temperature is not None or options.sparse):
             name = "sparse" if options.temperature is None else "temperature"
             raise QueryError(f"glossary: terms cannot be demanded of translations with {name}")
+        chosen = None
+        if coverage is not None:
+            chosen = self._coverage(coverage, beam_size, options, target_language, glossary)
+            options = replace(options, n_best=beam_size)
         forced = (*languages.forced(target_language), *options.prefix)
         options = replace(options, attention=options.attention or alignment, prefix=forced)
         text = checked_text(text)
@@ -671,18 +705,47 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         shown_source = source if languages.sources else None
         if document is None:
             found = read(text, max_sentences=max_sentences, join_lines=join_lines, marks=marks)
+            if chosen is not None and len(found.sentences) > 1:
+                raise QueryError(
+                    f"coverage: a set is of the translations of one sentence, and the text has {len(found.sentences)}"
+                )
             return replace(
-                found, detected_language=detection.other, confidences=confidences, source_language=shown_source
+                found,
+                detected_language=detection.other,
+                confidences=confidences,
+                source_language=shown_source,
+                coverage=chosen,
             )
-        if alignment or confidences:
-            name = "alignment" if alignment else "confidences"
-            raise QueryError(f"{name}: there is none of texts with markup")
+        wanted = {"alignment": alignment, "confidences": confidences, "coverage": chosen is not None}
+        if given := [name for name, value in wanted.items() if value]:
+            raise QueryError(f"{given[0]}: there is none of texts with markup")
         return replace(
             self._markup_query(text, document, read, max_sentences),
             detected_language=detection.other,
             source_language=shown_source,
             markup=markup,
         )
+
+    def _coverage(
+        self,
+        level: float,
+        beam_size: int,
+        options: SearchOptions,
+        target_language: str | None,
+        glossary: Glossary | None,
+    ) -> Coverage:
+        """Return a chosen coverage; raises `QueryError` for one that the calibration examples cannot give."""
+        if self._sets is None:
+            raise QueryError(
+                f"the model {self._full_name} has no calibration examples of translations, so that no coverage can be "
+                "chosen"
+            )
+        languages = self.config.languages
+        if languages.chosen_target(target_language) != languages.target:
+            raise QueryError(f"coverage: the calibration examples are of translations into {languages.target}")
+        if glossary is not None:
+            raise QueryError("coverage: there is none of translations by a glossary")
+        return self._sets.coverage(level, beam_size, options)
 
     def _source(self, text: str, code: str | None) -> tuple[str, Detection]:
         """Return the language that a text is read as, and the language that it has.
@@ -870,6 +933,8 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         Raises `QueryError` for what such a translation cannot have: terms of a glossary without a first model with word
         alignment, or in a text with markup.
         """
+        if params.coverage is not None:
+            raise QueryError("coverage: there is none of translations through a third language")
         if isinstance(query, MarkupQuery):
             wanted = {"alignment": params.alignment, "confidences": params.confidences, "glossary": params.glossary}
             if given := [name for name, value in wanted.items() if value]:
@@ -1008,12 +1073,15 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         """
         ranked = self._ranked_hypotheses(query, outputs)
         results, spans = [], []
+        confidences: list[float] = []
         best: list[_Verdict] = []
         for rank in range(max([1, *map(len, ranked)])):
             chosen = [some[min(rank, len(some) - 1)] for some in ranked]
             texts = [self._restored(*each) for each in zip(query.sentences, chosen, strict=True)]
             spans.append(_sentence_spans(query, texts) if needs_spans else [])
-            verdicts = self._verdicts(query, chosen, language) if rank == 0 or query.confidences else []
+            rated = rank == 0 or query.confidences or query.coverage is not None
+            verdicts = self._verdicts(query, chosen, language) if rated else []
+            confidences.append(min((each.confidence or 0.0 for each in verdicts), default=0.0))
             best = best or verdicts
             results.append(
                 Translated(
@@ -1028,7 +1096,15 @@ class Translator(SequenceModel[TranslationConfig, SubwordTokenizer | SentencePie
         doubtful = doubtful or seems_to_have_branches(query.text)  # which are protected as a whole
         least = min((each.confidence for each in best if each.confidence is not None), default=None)
         code = query.source_language
-        return Translation(query.text, tuple(results), doubtful, language, query.truncated, least, code), spans
+        found = Translation(query.text, tuple(results), doubtful, language, query.truncated, least, code)
+        return self._set(query, found, confidences), spans
+
+    def _set(self, query: TranslationQuery, found: Translation, confidences: Sequence[float]) -> Translation:
+        """Return a result with the set in place of its translations, where a coverage was chosen."""
+        if query.coverage is None or self._sets is None:
+            return found
+        size = self._sets.size(confidences, query.coverage)
+        return replace(found, translations=found.translations[:size], calibration_examples=self._sets.examples)
 
     def _ranked_hypotheses(
         self, query: TranslationQuery, outputs: Sequence[Sequence[Hypothesis]]

@@ -98,3 +98,5 @@ class Translation:
     """Code of the third language that the text was translated through; None where one model translates directly."""
     models: tuple[str, ...] | None = None
     """`name:version` of the models of both steps, where there is a third language."""
+    calibration_examples: int | None = None
+    """Examples that a set was calibrated on; None where no coverage was chosen."""

@@ -1,5 +1,5 @@
-"""`softserve-train calibrate`: fit the probabilities of a classifier, the confidence of a translator, or the sets of
-next words of a language model again.
+"""`softserve-train calibrate`: fit the probabilities of a classifier, the confidence and sets of a translator, or the
+sets of next words of a language model again.
 
 Graphs and weights of the bundle stay.
 """
@@ -42,7 +42,7 @@ def calibrate(
     reject_rate: float | None = None,
     pass_rate: float | None = None,
 ) -> int:
-    """Fits probabilities and prediction sets of a classifier, the confidence of a translator, or sets of next words.
+    """Fits probabilities and sets of a classifier, confidence and sets of a translator, or sets of next words.
 
     The bundle is changed; its weights and graphs stay. Of a classifier this also sets the threshold below which an
     input is out of scope: by default the one that tells examples of a class from examples of none best, where there are
@@ -111,19 +111,21 @@ def _found(model: Any, data_dir: Path, texts: Path | None, rates: ScopeRates | N
 def _refitted(bundle: Path, manifest: Any, content: dict[str, Any], found: Refitted) -> Manifest:
     content["config"] |= found.fields
     card = TASKS[manifest.task].exporter.card
-    return _placed(bundle, content, lambda text, after: with_quality(text, card(manifest), card(after)), found.files)
+    former = manifest.config.files() - type(manifest.config).model_validate(content["config"]).files()
+    files = {**dict.fromkeys(former), **found.files}
+    return _placed(bundle, content, lambda text, after: with_quality(text, card(manifest), card(after)), files)
 
 
 def _placed(
     bundle: Path,
     content: dict[str, Any],
     changed_card: Callable[[str, Manifest], str],
-    files: Mapping[str, bytes] | None = None,
+    files: Mapping[str, bytes | None] | None = None,
     complete: Callable[[Path], None] = lambda directory: None,
 ) -> Manifest:
     """Put a bundle with another manifest, model card and further files in the place of one.
 
-    `complete` is called with its directory, and may change the content of the manifest.
+    A file that is None is left out. `complete` is called with its directory, and may change the content of the manifest.
     """
     from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
 
@@ -131,7 +133,10 @@ def _placed(
         directory = Path(temporary) / bundle.parent.name / bundle.name
         shutil.copytree(bundle, directory, ignore=shutil.ignore_patterns(SCORES, DIAGRAM))
         for name, data in (files or {}).items():
-            (directory / name).write_bytes(data)
+            if data is None:
+                (directory / name).unlink()
+            else:
+                (directory / name).write_bytes(data)
         _save(directory, content)
         complete(directory)
         card, changed = directory / "MODEL_CARD.md", _save(directory, content)

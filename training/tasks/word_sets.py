@@ -104,7 +104,7 @@ def word_sets(
         if len(examples) < FEWEST:
             continue
         rows, file = each.rows(model, examples), f"next_{each.unit}_scores.bin"
-        section = UnitSets(file=file, examples=len(rows), penalty=Penalty(), listed=each.listed(model))
+        section = UnitSets(file=file, penalty=Penalty(), listed=each.listed(model), **UnitSets.fields_of(rows))
         sections[each.unit], files[file] = section.model_dump(), SetPredictor.written(rows)
     return (sections, files) if sections else None
 

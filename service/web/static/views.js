@@ -24,7 +24,7 @@ export const VIEWS = {
   translate: {
     title: "Translate",
     operation: "translate",
-    defaults: { text: "Guten Morgen! Wie geht es dir heute?", target: "", n_best: 3, beam_size: 5, model: "" },
+    defaults: { text: "Guten Morgen! Wie geht es dir heute?", target: "", n_best: 3, beam_size: 5, model: "", coverage: "" },
     load: () => import("./views/translate.js"),
   },
   classify: {

@@ -83,7 +83,7 @@ def test_the_self_test_goes_from_texts_to_results_by_every_graph(store, name, mo
     [
         ("next-word", {"vocabulary", "sets of next words", "sets of next tokens"}),
         ("next-word:4", {"vocabulary"}),
-        ("de-en", {"languages", "vocabulary"}),
+        ("de-en", {"languages", "vocabulary", "sets of translations"}),
         ("intents", {"vocabulary", "classes", "calibration", "prediction sets"}),
     ],
 )

@@ -114,6 +114,7 @@ def test_texts_of_low_confidence_are_counted_and_named(client):
         ("name=a.txt&nothing=1", b"x", 422, "nothing: unknown field"),
         ("name=a.txt&params={", b"x", 422, "JSON"),
         ("name=a.txt&params=%7B%22beam_size%22:1000%7D", b"x", 422, "beam_size"),
+        ("name=a.txt&params=%7B%22coverage%22:0.9%7D", b"x", 422, "coverage: there is none of documents"),
         ("name=a.txt&model=nope", b"x", 404, "unknown model"),
         ("name=a.txt&target_language=xx", b"x", 422, "no model translates"),
     ],

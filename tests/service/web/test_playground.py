@@ -285,8 +285,9 @@ def test_classes_of_probability_zero_and_the_threshold_are_said(playground, serv
     expect(page.get_by_text("this one is out of scope")).to_be_visible()
 
 
-def test_a_set_of_next_words_is_asked_for_by_its_coverage(playground, server):
-    opened = playground("#next-word?context=We+had+a+very&coverage=0.7")
+def test_a_set_of_next_words_is_asked_for_by_its_coverage(playground, running):
+    server = running(models=("next-word",))
+    opened = playground("#next-word?context=We+had+a+very&coverage=0.7", address=server.address)
     opened.settle("Most probable: good")
     page = opened.page
     assert opened.posts[-1]["coverage"] == 0.7
@@ -298,6 +299,21 @@ def test_a_set_of_next_words_is_asked_for_by_its_coverage(playground, server):
     opened.settle()
     assert "coverage" not in opened.posts[-1]
     assert opened.posts[-1]["top_k"] == 10
+
+
+def test_a_set_of_translations_is_asked_for_by_its_coverage(playground, server):
+    opened = playground("#translate?text=Das+ist+gut.&coverage=0.95&model=de-en%3A4")
+    opened.settle("1 sentence translated")
+    page = opened.page
+    assert opened.posts[-1]["coverage"] == 0.95
+    assert "beam_size" not in opened.posts[-1]
+    (result,) = server.post("/v1/translate", {"text": "Das ist gut.", "coverage": 0.95, "model": "de-en"})["results"]
+    assert len(opened.rows(page.locator("table.choices"))) == len(result["translations"])
+    expect(page.get_by_text(f"by {result['calibration_examples']:,} calibration examples")).to_be_visible()
+    page.get_by_label("Choose").select_option("")
+    opened.settle()
+    assert "coverage" not in opened.posts[-1]
+    assert opened.posts[-1]["beam_size"] == 5
 
 
 def test_a_prediction_set_is_asked_for_by_its_coverage(playground, server):

@@ -108,6 +108,7 @@ def test_the_confidence_of_a_translator_is_fitted_on_the_pairs_of_a_file(
     assert validate(translator) == []
     assert changed.config.confidence.fitted_on == "pairs.tsv"
     assert changed.config.confidence.sentences > len(lines)
+    assert changed.config.sets.examples == len(lines)
     weights = {name: checksum for name, checksum in before.files.items() if name != "MODEL_CARD.md"}
     assert weights.items() <= changed.files.items()
     assert changed.quality == before.quality
@@ -116,7 +117,22 @@ def test_the_confidence_of_a_translator_is_fitted_on_the_pairs_of_a_file(
         assert card.count("Answers have a `confidence`") == 1
         assert f"fitted on {changed.config.confidence.sentences:,} sentences: pairs.tsv" in card
         calibrate_bundle(translator, tiny_data_dir, file)
-    assert load_bundle(translator).translate([pairs[0][0]])[0].confidence is not None
+    (found,) = load_bundle(translator).translate([pairs[0][0]], coverage=0.2)
+    assert found.confidence is not None
+    assert found.calibration_examples == len(lines)
+
+
+def test_sets_of_a_translator_are_left_out_where_there_are_too_few_sentences(
+    translator: Path, pairs_recipe: TranslationRecipe, tiny_data_dir: Path, tmp_path: Path
+) -> None:
+    pairs, file = split_pairs(pairs_recipe.data, "dev", tiny_data_dir), tmp_path / "pairs.tsv"
+    for copies, examples in ((12, len(pairs) * 12), (2, None)):
+        lines = [f"{source}\t{target if len(source) < 25 else '##'}\n" for source, target in pairs * copies]
+        file.write_text("".join(lines), encoding="utf-8")
+        sets = calibrate_bundle(translator, tiny_data_dir, file).config.sets
+        assert (sets and sets.examples) == examples
+        assert validate(translator) == []
+    assert not (translator / "translation_scores.bin").exists()
 
 
 def test_a_translator_is_not_calibrated_on_too_little(translator: Path, tiny_data_dir: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from training.tasks.sequence_export import CALIBRATION_SOURCES, SequenceExport
 from training.tasks.translation.confidence import recipe_confidence
 from training.tasks.translation.graphs import translation_graphs
 from training.tasks.translation.reading import split_pairs
+from training.tasks.translation.sets import confidence_and_sets
 from training.tasks.translation.task import TranslationTask
 
 if TYPE_CHECKING:
@@ -53,8 +54,11 @@ class TranslationExport(SequenceExport):
         return [SourceSequence(tuple(ids), 1, SearchOptions(), 2 * len(ids) + 10) for ids in sources]
 
     def calibrated(self, model: Translator, data_dir: Path) -> Mapping[str, object]:
-        found = recipe_confidence(model, self.task.recipe.data, data_dir)
-        return {"confidence": None if found is None else found.model_dump()}
+        data = self.task.recipe.data
+        confidence = recipe_confidence(model, data, data_dir)
+        found = confidence_and_sets(model, confidence, split_pairs(data, "dev", data_dir))
+        self.calibration_files = found.files
+        return found.fields
 
     def extend(self, draft: "Draft", data_dir: Path) -> None:
         # Writing graphs imports libraries that take seconds.

@@ -45,6 +45,7 @@ from training.tasks.translation.initial import (
 )
 from training.tasks.translation.own_recipe import plan_translator
 from training.tasks.translation.reading import TrainingPairs, split_pairs
+from training.tasks.translation.sets import confidence_and_sets
 from training.tasks.translation.settings import TranslationRecipe
 
 __all__ = ["TranslationQuality", "TranslationTask", "build_model"]
@@ -281,14 +282,16 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         cls, model: Translator, recipe: TranslationRecipe | None, data_dir: Path, texts: Path | None
     ) -> Refitted:
         if texts is not None:
-            found = fitted_confidence(model, read_pairs(texts), fitted_on=texts.name)
+            pairs = read_pairs(texts)
+            found = fitted_confidence(model, pairs, fitted_on=texts.name)
         elif recipe is not None:
+            pairs = split_pairs(recipe.data, "dev", data_dir)
             found = recipe_confidence(model, recipe.data, data_dir)
         else:
             raise ValueError("the bundle was imported: give sentences with their translations by --texts")
         if found is None:
             raise ValueError("a confidence needs at least 20 poor translations (chrF below 30) and 20 others")
-        return Refitted({"confidence": found.model_dump()})
+        return confidence_and_sets(model, found, pairs)
 
     @classmethod
     def bundle_examples(cls, model: Translator, recipe: TranslationRecipe, split: str, data_dir: Path) -> Examples:

@@ -17,6 +17,9 @@ const EXAMPLES = {
 };
 const ABBREVIATION = /(^|[\s(])(\p{L}\.\s?)*(\p{Lu}|Dr|Prof|Hr|Fr|Nr|St|bzw|usw|ca|vgl|Mr|Mrs|Ms|vs|etc|z\.\s?B|d\.\s?h|e\.g|i\.e)\.\s*$/u;
 
+const LEVELS = ["0.9", "0.92", "0.94", "0.95"]; // coverages of sets of translations
+const SETS = [["", "the best"], ...LEVELS.map((level) => [level, `a set that holds an acceptable one, ${whole(100 * level)}\u00a0%`])];
+
 // A text as sentences and the white space around them: [{before, text, space}].
 export function sentences(text, code) {
   const found = [];
@@ -55,10 +58,13 @@ export function View({ fields, update, models }) {
   const route = routes.find((each) => each.code === target);
   const parts = sentences(fields.text, source);
   const asked = parts.filter((part) => part.text);
+  const sets = model.calibration_examples && !route && target === model.languages.target;
+  const coverage = sets && LEVELS.includes(fields.coverage) ? Number(fields.coverage) : null;
   const beams = Math.max(fields.beam_size, fields.n_best);
   const languages = route ? { source_language: source, target_language: target } : { model: modelId(model) };
   if (!route && target !== model.languages.target) languages.target_language = target;
-  const body = { text: asked.map((part) => part.text), n_best: fields.n_best, beam_size: beams, ...languages };
+  const search = coverage ? { coverage } : { n_best: fields.n_best, beam_size: beams };
+  const body = { text: asked.map((part) => part.text), ...search, ...languages };
   const used = route ? route.models : [modelId(model)];
   if (used.every((id) => models.find((each) => modelId(each) === id)?.alignment)) body.alignment = true;
   const answers = useAnswers(asked.length ? [{ path: "v1/translate", body }] : [], fields.text);
@@ -91,12 +97,14 @@ export function View({ fields, update, models }) {
       ${offered?.documents && html`<${DocumentForm} fields=${languages} />`}
       <${Examples} texts=${EXAMPLES[source] ?? []} lang=${source} onPick=${(text) => update({ text })} />
       <div class="controls">
-        <${NumberField} label="Translations of each sentence" value=${fields.n_best} min=${1} max=${10} onChange=${(n_best) => update({ n_best })} />
-        <${NumberField} label="Beam size" value=${fields.beam_size} min=${1} max=${20} onChange=${(beam_size) => update({ beam_size })} />
+        ${sets && html`<${Select} label="Choose" value=${coverage ? fields.coverage : ""} options=${SETS} onChange=${(level) => update({ coverage: level })} />`}
+        ${!coverage && html`<${NumberField} label="Translations of each sentence" value=${fields.n_best} min=${1} max=${10} onChange=${(n_best) => update({ n_best })} />
+        <${NumberField} label="Beam size" value=${fields.beam_size} min=${1} max=${20} onChange=${(beam_size) => update({ beam_size })} />`}
       </div>
     </div>
     <${Frame} answers=${answers} summary=${summary}>${([{ results: translated }]) => html`
       <h2>Sentence by sentence</h2>
+      ${coverage && html`<p class="hint">${covered(translated[0], coverage)}</p>`}
       <p class="hint">A chosen translation becomes part of the text above. Words that stand for each other are marked together. Scores are log-probabilities, divided by the length.</p>
       <ol class="sentences">${translated.map((result, place) => html`<${Sentence} key=${place} result=${result} place=${place}
         codes=${[source, target]} picked=${picked[place] ?? 0} pick=${(index) => setPicked((old) => ({ ...old, [place]: index }))} />`)}</ol>`}<//>`;
@@ -139,6 +147,9 @@ function joined(parts, results, picked) {
     .map(({ before, text, space }) => before + (text ? (results[++place]?.translations[picked[place] ?? 0]?.text ?? "") : "") + space)
     .join("");
 }
+
+const covered = ({ calibration_examples: examples }, coverage) =>
+  `The translations of a sentence are a set: sets of this kind hold an acceptable translation of at least ${whole(100 * coverage)}\u00a0% of the sentences, by ${whole(examples)} calibration examples.`;
 
 function summary([{ results }]) {
   const doubtful = results.filter((result) => result.low_confidence).length;

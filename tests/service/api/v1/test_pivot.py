@@ -95,6 +95,11 @@ def test_what_markup_cannot_have_is_refused(client, field):
     assert detail == f"{next(iter(field))}: there is none of texts with markup through a third language"
 
 
+def test_sets_go_through_no_third_language(client):
+    detail = translate(client, "Hund", 422, source_language="de", coverage=0.5)
+    assert detail == "coverage: there is none of translations through a third language"
+
+
 def test_a_text_without_words_stays(client):
     found = translate(client, "123", source_language="de", alignment=True)
     assert found["translations"] == [{"text": "123", "score": 0.0, "alignment": []}]

@@ -55,6 +55,32 @@ def test_sentences_and_words_have_confidences(client) -> None:
     assert "sentences" not in plain["translations"][0]
 
 
+def test_a_coverage_returns_a_set(client) -> None:
+    texts = ["Guten Morgen!", "Er ging hin, ohne zu zögern."]
+    found = results(client, text=texts, coverage=0.9)
+    assert [len(each["translations"]) for each in found] == [1, 1], "most first translations are acceptable"
+    larger = results(client, text=texts, coverage=0.95)
+    for few, more in zip(found, larger, strict=True):
+        assert more["translations"][: len(few["translations"])] == few["translations"]
+        assert more["calibration_examples"] > 1000
+    assert "calibration_examples" not in results(client, text="Guten Morgen!")[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"text": "Er kommt. Sie geht."}, "a set is of the translations of one sentence, and the text has 2"),
+        ({"text": "Ja", "coverage": 0.99}, "a coverage of 0.99 is out of reach"),
+        ({"text": "Ja", "coverage": 1}, "coverage: must be less than 1"),
+        ({"text": "Ja", "temperature": 0.5}, "temperature cannot be chosen"),
+    ],
+)
+def test_a_coverage_that_sets_cannot_have_is_refused(client, fields, message) -> None:
+    response = client.post("/v1/translate", json={"coverage": 0.9, **fields})
+    assert response.status_code == 422
+    assert message in response.json()["detail"]
+
+
 def test_numbers_follow_the_target_language_where_asked(client) -> None:
     for numbers, expected in ((None, "1.000,50"), ("copy", "1.000,50"), ("localize", "1,000.50")):
         (found,) = results(
