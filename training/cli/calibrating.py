@@ -125,7 +125,8 @@ def _placed(
 ) -> Manifest:
     """Put a bundle with another manifest, model card and further files in the place of one.
 
-    A file that is None is left out. `complete` is called with its directory, and may change the content of the manifest.
+    A file that is None is left out. `complete` is called with the directory, and may change the content of the
+    manifest.
     """
     from training.bundling.bundle import place  # with the compilers of ONNX, which take a second to import
 
