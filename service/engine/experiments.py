@@ -189,10 +189,14 @@ class Experiment(Record):
             return int.from_bytes(digest[:8], "big") < self.plan.share * 2**64
         return random.random() < self.plan.share
 
+    def has_room(self, count: int, size: int = 0) -> bool:
+        """Return whether so many inputs, of so many characters or bytes, fit into the queue."""
+        return self._items + count <= _MAX_WAITING and self._size + size <= _MAX_SIZE
+
     def push(self, shadow: _Shadow) -> bool:
         """Add a request to the queue; return whether there was room."""
         count = len(shadow.job.inputs)
-        if self._items + count > _MAX_WAITING or self._size + shadow.size > _MAX_SIZE:
+        if not self.has_room(count, shadow.size):
             return False
         self._waiting.append(shadow)
         self._items, self._size = self._items + count, self._size + shadow.size
@@ -344,7 +348,7 @@ class Experiments:
         experiment = self._by_primary.get(served.key)
         if experiment is None or experiment.plan.mode != "shadow" or not experiment.chosen(caller):
             return results
-        if job.items > _MAX_RESULT_ITEMS:
+        if job.items > _MAX_RESULT_ITEMS or not experiment.has_room(len(job.inputs)):
             self._count(experiment, "shed", len(job.inputs))
             return results
         return self._kept(experiment, results, job, caller.tenant, asyncio.get_running_loop())
