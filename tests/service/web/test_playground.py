@@ -287,10 +287,11 @@ def test_classes_of_probability_zero_and_the_threshold_are_said(playground, serv
 
 def test_a_set_of_next_words_is_asked_for_by_its_coverage(playground, running):
     server = running(models=("next-word",))
-    opened = playground("#next-word?context=We+had+a+very&coverage=0.7", address=server.address)
+    opened = playground("#next-word?context=We+had+a+very&coverage=0.7", address=server.address, width=360)
     opened.settle("Most probable: good")
     page = opened.page
     assert opened.posts[-1]["coverage"] == 0.7
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
     (result,) = server.post("/v1/next-word", {"context": "We had a very", "coverage": 0.7})["results"]
     words = [each["word"] for each in result["words"]]
     assert [row[0] for row in opened.rows(page.locator("figure table").first)][: len(words)] == words
