@@ -1,6 +1,6 @@
 """Measure how much many API keys cost: throughput with requests of one key and of 1,000, in turns on one server.
 
-    python -m benchmarks.many_keys
+python -m benchmarks.many_keys
 """
 
 import http.client
