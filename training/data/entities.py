@@ -64,9 +64,12 @@ _EMOJIS = (*"😀😃😄😁😂😉😊😍😘😎😢😭😡😴🤔👍�
 class Entities:
     """Draws values. The same generator draws the same values."""
 
-    def __init__(self, languages: tuple[str, str], pairs: Iterable[TextPair]) -> None:
-        """`pairs` are those of which names are collected: capitalized words that are the same on both sides."""
-        self._languages, self._listed = languages, Names(languages)
+    def __init__(self, languages: tuple[str, str], pairs: Iterable[TextPair], made_up_names: float = 0.0) -> None:
+        """`pairs` are those of which names are collected: capitalized words that are the same on both sides.
+
+        `made_up_names` is the fraction of names of people and cities that are not listed; see `Names`.
+        """
+        self._languages, self._listed = languages, Names(languages, made_up_names)
         counts = Counter(name for source, target in pairs for name in set(_NAME.findall(source)) & set(_words(target)))
         self._names = [name for name, count in sorted(counts.items()) if count >= _FEWEST]
         self._known = frozenset(self._names)

@@ -1,12 +1,13 @@
-"""Names of people and places, so that a translation model learns to copy them."""
+"""Names of people and places, listed and made up, so that a translation model learns to copy them."""
 
 import csv
 import functools
 import random
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["NAME_KINDS", "Names", "Spelling"]
+__all__ = ["NAME_KINDS", "Names", "Spelling", "made_up_name"]
 
 Spelling = tuple[str, str]
 """How the source and the target spell a value."""
@@ -23,13 +24,18 @@ _PRONOUNS: Mapping[str, Mapping[str, str]] = {
     "en": {"male": "He", "female": "She"},
 }
 """Words that begin a sentence, for which a name may stand."""
+_CONTEXT = 2
+"""Letters that the next letter of a made-up name depends on."""
+_LENGTHS = 3, 12
+"""Characters of a made-up name."""
 
 
 class Names:
     """Draws names by their kind. The same generator draws the same names."""
 
-    def __init__(self, languages: tuple[str, str]) -> None:
-        self._languages = languages
+    def __init__(self, languages: tuple[str, str], made_up: float = 0.0) -> None:
+        """`made_up` is the fraction of names that are no listed ones, but made up of their letters."""
+        self._languages, self._made_up = languages, made_up
         self._names = _read(languages)
 
     def all(self, kind: str) -> Sequence[Spelling]:
@@ -38,6 +44,9 @@ class Names:
 
     def draw(self, kind: str, generator: random.Random) -> Spelling:
         """Return a name of one of `NAME_KINDS`."""
+        if self._made_up and generator.random() < self._made_up:
+            name = made_up_name(self._names[kind], generator)
+            return name, name
         return generator.choice(self._names[kind])
 
     def person(self, generator: random.Random) -> Spelling:
@@ -63,6 +72,31 @@ class Names:
                 name = self.draw(kind, generator)
                 return f"{name[0]}{source[len(before) :]}", f"{name[1]}{target[len(after) :]}"
         return pair
+
+
+def made_up_name(listed: Sequence[Spelling], generator: random.Random) -> str:
+    """Return a name that is not listed: each letter follows two others as often as in the sources of listed names.
+
+    It is the same on both sides of a pair, so that a model cannot know it, but copy it.
+    """
+    names = tuple(source for source, _ in listed)
+    following, known = _letters(names), frozenset(names)
+    while True:
+        name = ""
+        while letter := generator.choice(following[name[-_CONTEXT:] if len(name) >= _CONTEXT else f"^{name}"]):
+            name += letter
+        if _LENGTHS[0] <= len(name) <= _LENGTHS[1] and name not in known:
+            return name
+
+
+@functools.cache
+def _letters(names: tuple[str, ...]) -> Mapping[str, Sequence[str]]:
+    """Return the letters that follow each pair of letters, or "^" and the first ones, and "" for the end."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        for place, letter in enumerate([*name, ""]):
+            found[name[place - _CONTEXT : place] if place >= _CONTEXT else f"^{name[:place]}"].append(letter)
+    return found
 
 
 @functools.cache

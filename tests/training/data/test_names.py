@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from training.data.names import NAME_KINDS, Names
+from training.data.names import NAME_KINDS, Names, made_up_name
 
 
 def each(count=200):
@@ -67,3 +67,23 @@ def test_a_name_stands_for_the_pronoun_that_a_pair_begins_with(pair, kind, patte
 )
 def test_other_pairs_stay(pair, names):
     assert all(names.for_pronoun(pair, generator) == pair for generator in each(20))
+
+
+def test_a_made_up_name_follows_the_letters_of_listed_ones():
+    listed = [("abcabd", "x"), ("cab", "y")]
+    found = {made_up_name(listed, generator) for generator in each()}
+    # "ab" goes on with c, d or ends; "ca" with b; "bc" with a. It begins with "ab" or "ca", and has 3 to 12 letters.
+    assert {"abd", "cabd", "abcab", "cabcab"} <= found
+    assert all(re.fullmatch(r"(ab|cab)(cab)*d?", name) and 3 <= len(name) <= 12 for name in found)
+    assert not found & {"abcabd", "cab"}
+
+
+def test_a_fraction_of_the_names_is_made_up_and_spelled_alike():
+    names = Names(("de", "en"), 0.5)
+    drawn = [names.draw("city", generator) for generator in each(1000)]
+    made_up = [name for name in drawn if name not in names.all("city")]
+    assert 400 < len(made_up) < 600
+    assert all(ours == theirs for ours, theirs in made_up)
+    assert [Names(("de", "en")).draw("city", generator) for generator in each(20)] == [
+        generator.choice(names.all("city")) for generator in each(20)
+    ], "without a fraction the same names are drawn as before"

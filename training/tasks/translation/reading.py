@@ -50,7 +50,7 @@ class TrainingPairs:
         self._data, self._seed = data, seed
         self._pairs = split_pairs(data, "train", data_dir)
         self._further = {corpus: _corpus_pairs(data, corpus, "train", data_dir) for corpus in data.also}
-        self._entities = Entities((data.source, data.target), self._pairs)
+        self._entities = Entities((data.source, data.target), self._pairs, data.made_up_names)
 
     def originals(self) -> list[TextPair]:
         """Return all pairs as they are, those of corpora of templates left out."""

@@ -61,6 +61,8 @@ class PairSettings(CorpusOrFiles):
     `augment` and `dev`."""
     augment: Augmentation | None = None
     """Changed copies of the training pairs, drawn anew for each epoch."""
+    made_up_names: Fraction = 0.0
+    """Fraction of the names in slots and exchanges that are made up, so that a model learns to copy unknown ones."""
 
     def sources(self) -> list[dict[str, str]]:
         further = [each for name in self.also for each in corpus_sources(get_corpus(name))]
