@@ -29,6 +29,8 @@ _WIDTHS = 8
 """Source lengths are rounded up to a multiple of this, so that buffers grow less often."""
 _STEP_COPIES = 3
 """Arrays of one size that a step holds at once, of attention scores and of log-probabilities."""
+_COMPONENT_COPIES = 4
+"""More arrays of log-probabilities for each further component of a mixture; onnxruntime holds up to 3.5."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +44,13 @@ class Footprint:
     vocab_size: int
     step_vectors: int = 1
     """Vectors that a step computes for each hypothesis."""
+    components: int = 1
+    """Distributions that the output layer mixes."""
     source_tensors: Mapping[str, int] = field(default_factory=dict)
     """Outputs of the encoder other than keys and values, with the bytes that they have for each source token."""
 
     @classmethod
-    def of_encoder(cls, encode: Graph, *, vocab_size: int, step_vectors: int = 1) -> Self:
+    def of_encoder(cls, encode: Graph, *, vocab_size: int, step_vectors: int = 1, components: int = 1) -> Self:
         """Return the sizes of a decoder by the contract of its encoder."""
         outputs = {each.name: each for each in encode.outputs}
         names = [name for name in outputs if name.startswith("memory_keys_")]
@@ -58,6 +62,7 @@ class Footprint:
             hidden_size=heads * size,
             vocab_size=vocab_size,
             step_vectors=step_vectors,
+            components=components,
             source_tensors={name: _token_bytes(each) for name, each in outputs.items() if name not in own},
         )
 
@@ -72,7 +77,8 @@ class Footprint:
         vectors = self.step_vectors * beam_size
         positions, others = beam_size * steps + width, vectors - beam_size
         cached = (2 * self.layers + 1) * self.hidden_size * positions
-        scores = _STEP_COPIES * (vectors * self.heads * (positions + others) + beam_size * self.vocab_size)
+        outputs = _STEP_COPIES + _COMPONENT_COPIES * (self.components - 1)
+        scores = _STEP_COPIES * vectors * self.heads * (positions + others) + outputs * beam_size * self.vocab_size
         traced = AttentionTrace.BYTES * beam_size * steps
         further = 2 * width * sum(self.source_tensors.values())
         return rows * (4 * (cached + scores) + 2 * vectors * positions + traced + further)

@@ -52,6 +52,7 @@ class SequenceModel(Model[ConfigT], Generic[ConfigT, TokenizerT]):
             manifest.graphs["encode"],
             vocab_size=config.vocab_size,
             step_vectors=self.step_vectors,
+            components=len(manifest.output_layer.parts),
         )
         inputs = {each.name for each in manifest.graphs["step"].inputs}
         attention = any(each.name == "attention" for each in manifest.graphs["step"].outputs)

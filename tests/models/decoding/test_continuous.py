@@ -24,6 +24,13 @@ def test_mask_tokens_double_the_scores_of_a_step() -> None:
     assert more == 3 * (4 * 3 * 2 * (10 * 32 - 5 * 27) + 2 * 5 * 27)
 
 
+def test_further_components_hold_more_log_probabilities() -> None:
+    """By hand: 4 copies of the log-probabilities of 270 tokens for each hypothesis and each of 2 further components."""
+    sizes = {"beam_size": 5, "rows": 3, "steps": 4, "width": 7}
+    more = replace(FOOTPRINT, components=3).bytes(**sizes) - FOOTPRINT.bytes(**sizes)
+    assert more == 3 * 4 * 4 * 2 * 5 * 270
+
+
 def source_of(seed, length=None):
     generator = np.random.default_rng(seed)
     return tuple(generator.integers(2, 270, generator.integers(1, 13) if length is None else length).tolist())
