@@ -64,7 +64,7 @@ class PredictionSets(Contract):
         return {"examples": len(rows), "in_sets": int((rows[:, -1] > 0).sum())}
 
     def described(self) -> str:
-        """Return in words what is known of the sets."""
+        """Return a description of the sets in words."""
         weight = self.penalty.weight
         penalty = f", penalty {weight:g} from rank {self.penalty.free_ranks + 1} on" if weight else ""
         largest = _largest(self.examples, self.in_sets)

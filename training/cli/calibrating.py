@@ -97,7 +97,7 @@ def calibrate_bundle(
 
 
 def _found(model: Any, data_dir: Path, texts: Path | None, rates: ScopeRates | None) -> Refitted:
-    """Return what is fitted of a bundle that is no classifier."""
+    """Return the fields that are fitted of a bundle that is no classifier."""
     if rates is not None:
         raise ValueError("a rate is for classifiers")
     manifest = model.manifest
