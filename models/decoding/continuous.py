@@ -30,7 +30,7 @@ _WIDTHS = 8
 _STEP_COPIES = 3
 """Arrays of one size that a step holds at once, of attention scores and of log-probabilities."""
 _COMPONENT_COPIES = 4
-"""More arrays of log-probabilities for each further component of a mixture; onnxruntime held up to 3.5 of mixtures of four kernels."""
+"""More arrays of log-probabilities for each further component of a mixture; onnxruntime held 3.5 of four kernels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
