@@ -28,6 +28,8 @@ _CONTEXT = 2
 """Letters that the next letter of a made-up name depends on."""
 _LENGTHS = 3, 12
 """Characters of a made-up name."""
+_JOINED = 0.4
+"""Fraction of made-up names that are two listed ones in one word, such as Steinwinter, whose parts have meanings."""
 
 
 class Names:
@@ -75,18 +77,30 @@ class Names:
 
 
 def made_up_name(listed: Sequence[Spelling], generator: random.Random) -> str:
-    """Return a name that is not listed: each letter follows two others as often as in the sources of listed names.
+    """Return a name that is not listed: two listed ones in one word, or one spelt like them.
 
-    It is the same on both sides of a pair, so that a model cannot know it, but copy it.
+    In the latter each letter follows two others as often as in the sources of listed names. The name is the same on
+    both sides of a pair, so that a model cannot know it, but copy it.
     """
     names = tuple(source for source, _ in listed)
-    following, known = _letters(names), frozenset(names)
+    known = frozenset(names)
     while True:
-        name = ""
-        while letter := generator.choice(following[name[-_CONTEXT:] if len(name) >= _CONTEXT else f"^{name}"]):
-            name += letter
+        joined = generator.random() < _JOINED
+        name = _joined(names, generator) if joined else _spelt(names, generator)
         if _LENGTHS[0] <= len(name) <= _LENGTHS[1] and name not in known:
             return name
+
+
+def _joined(names: tuple[str, ...], generator: random.Random) -> str:
+    first, second = (generator.choice(names) for _ in range(2))
+    return first + second.lower()
+
+
+def _spelt(names: tuple[str, ...], generator: random.Random) -> str:
+    following, name = _letters(names), ""
+    while letter := generator.choice(following[name[-_CONTEXT:] if len(name) >= _CONTEXT else f"^{name}"]):
+        name += letter
+    return name
 
 
 @functools.cache

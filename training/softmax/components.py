@@ -423,8 +423,10 @@ class Copy(Component):
     """Copying from the source: `p(w) ~ sum over source positions s with token w of exp(q . e_s)` (Gu et al. 2016).
 
     `q = query^T h + offset`, and `e_s` is the encoder's output at s; a projection of it would be a factor of `query`.
-    As of the pointer, the mean of `exp(q . e_s)` over the positions is a factor of the component's weight, and so is
-    `exp(log_factor)`, by which a new component has little weight.
+    As of the pointer, the mean of `exp(q . e_s)` over the positions is a factor of the component's weight. Two others
+    are `exp(gate . c)`, where c is the mean of the `e_s` that the component points at, by its probabilities of the
+    positions (See et al. 2017, eq. 8): what stands there says whether it is to be copied; and `exp(log_factor)`, by
+    which a new component has little weight.
     """
 
     name = "copy"
@@ -436,15 +438,17 @@ class Copy(Component):
         del num_classes
         self.query = nn.Parameter(torch.empty(hidden_size, hidden_size))
         self.offset = nn.Parameter(torch.empty(hidden_size))
+        self.gate = nn.Parameter(torch.empty(hidden_size)) if weight is None else None
         self.log_factor = nn.Parameter(torch.empty(1)) if weight is None else None
         self.reset_parameters()
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw a query by which normalized states have scores around 1; the offset is 0."""
+        """Draw a query by which normalized states have scores around 1; offset and gate are 0."""
         nn.init.normal_(self.query, std=1 / self.query.shape[0])
         nn.init.zeros_(self.offset)
-        if self.log_factor is not None:
+        if self.gate is not None and self.log_factor is not None:
+            nn.init.zeros_(self.gate)
             nn.init.constant_(self.log_factor, math.log(_COPIED_AT_FIRST))
 
     @property
@@ -454,8 +458,14 @@ class Copy(Component):
     def distribution(self, hidden: Tensor, context: Source, temperature: float = 1.0) -> Attention:
         query = saveable(hidden) @ saveable(self.query) + saveable(self.offset)
         scores = at_least_float32(query @ context.states.transpose(1, 2))
-        found = Attention.pointing(scores, context, context.visible[:, None].expand(scores.shape), temperature)
-        return found if self.log_factor is None else replace(found, log_mass=found.log_mass + saveable(self.log_factor))
+        seen = context.visible[:, None].expand(scores.shape)
+        found = Attention.pointing(scores, context, seen, temperature)
+        if self.gate is None or self.log_factor is None:
+            return found
+        pointed = found if temperature == 1.0 else Attention.pointing(scores, context, seen, 1.0)
+        gains = at_least_float32(context.states @ saveable(self.gate))[:, None].expand(scores.shape).flatten(0, 1)
+        gated = (pointed.log_weights.exp() * gains).sum(-1)
+        return replace(found, log_mass=found.log_mass + gated + saveable(self.log_factor))
 
 
 class Unigram(Component):

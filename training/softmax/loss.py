@@ -28,6 +28,7 @@ __all__ = [
     "check_loss",
     "normalizer_of",
     "plain_target_scores",
+    "scores_of_classes",
     "softmax_cross_entropy",
     "target_scores",
 ]
@@ -123,8 +124,21 @@ def check_loss(reduction: str, label_smoothing: float, z_loss: float, temperatur
 
 def target_scores(parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return targets' scores and logarithms of the normalizers: hidden `[N, d]`, target `[N]` -> 2 of `[N, K]`."""
-    tensors = map(saveable, (target, hidden, *parts.tensors()))
-    result: tuple[Tensor, Tensor] = _TargetScores.apply(parts, *tensors)  # type: ignore[no-untyped-call]
+    tensors = map(saveable, (hidden, *parts.tensors()))
+    result: tuple[Tensor, Tensor] = _TargetScores.apply(parts, saveable(target), None, *tensors)  # type: ignore[no-untyped-call]
+    return result
+
+
+def scores_of_classes(
+    parts: Components, hidden: Tensor, target: Tensor, classes: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return `target_scores`, means over all scores, and scores of further classes: 3 of `[N, K]` and `[N, K, C]`.
+
+    hidden `[N, d]`, target `[N]`, classes `[N, C]`; of softmaxes, without `sparse_k` and with the alpha 1.
+    """
+    tensors = map(saveable, (hidden, *parts.tensors()))
+    result: tuple[Tensor, Tensor, Tensor, Tensor]
+    result = _TargetScores.apply(parts, saveable(target), saveable(classes), *tensors)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -180,57 +194,75 @@ def _gradients_with_graph(
 
 class _TargetScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, parts: Components, target: Tensor, hidden: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, parts: Components, target: Tensor, classes: Tensor | None, hidden: Tensor, *tensors: Tensor
+    ) -> tuple[Tensor, ...]:
         shape = (target.shape[0], len(parts.kernels))
-        chosen, normalizers = (at_least_float32(hidden).new_empty(shape) for _ in range(2))
+        chosen, normalizers, means = (at_least_float32(hidden).new_empty(shape) for _ in range(3))
+        further = chosen.new_empty((*shape, 0 if classes is None else classes.shape[1]))
         kept = _gathered(parts)
         best = chosen.new_empty((*shape, kept))
-        classes = target.new_empty((*shape, kept))
+        places = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
             # In equal chunks the backward pass computes the same scores: rounding may depend on the number of rows.
             for part in component.chunks(dense_gradient=not kept):
                 scores = component.plain_scores(part, target)
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
+                if classes is not None:
+                    means[part, k], further[part, k] = scores.mean(-1), scores.gather(1, classes[part])
                 if kept:
-                    best[part, k], classes[part, k] = best_classes(scores, kept)
+                    best[part, k], places[part, k] = best_classes(scores, kept)
                     normalizers[part, k] = torch.logsumexp(best[part, k], dim=-1)
                 else:
                     normalizers[part, k] = _normalizer(scores, parts)
                 del scores
         ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
-        ctx.save_for_backward(target, normalizers, best, classes, hidden, *tensors)
-        return chosen, normalizers
+        ctx.save_for_backward(target, classes, normalizers, best, places, hidden, *tensors)
+        return (chosen, normalizers) if classes is None else (chosen, normalizers, means, further)
 
     @staticmethod
-    def backward(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         with ctx.autocast:  # the scores of the forward pass are computed again
             if not torch.is_grad_enabled():
-                return _TargetScores._gradients(ctx, grad_chosen, grad_normalizers)
-            target, _, _, _, *inputs = ctx.saved_tensors
-            outputs = plain_target_scores(ctx.parts, inputs[0], inputs[1:], target)[:2]
-            grads = _gradients_with_graph(outputs, inputs, (grad_chosen, grad_normalizers), ctx.needs_input_grad[2:])
-            return None, None, *grads
+                return _TargetScores._gradients(ctx, *grads)
+            target, classes, _, _, _, *inputs = ctx.saved_tensors
+            chosen, normalizers, scores = plain_target_scores(ctx.parts, inputs[0], inputs[1:], target)
+            outputs = [chosen, normalizers]
+            if classes is not None:
+                outputs.append(torch.stack([score.mean(-1) for score in scores], dim=-1))
+                outputs.append(torch.stack([score.gather(-1, classes) for score in scores], dim=1))
+            return None, None, None, *_gradients_with_graph(outputs, inputs, grads, ctx.needs_input_grad[3:])
 
     @staticmethod
-    def _gradients(ctx: Any, grad_chosen: Tensor, grad_normalizers: Tensor) -> tuple[Tensor | None, ...]:
-        target, normalizers, best, classes, hidden, *tensors = ctx.saved_tensors
+    def _gradients(
+        ctx: Any,
+        grad_chosen: Tensor,
+        grad_normalizers: Tensor,
+        grad_means: Tensor | None = None,
+        grad_further: Tensor | None = None,
+    ) -> tuple[Tensor | None, ...]:
+        target, classes, normalizers, best, places, hidden, *tensors = ctx.saved_tensors
         inputs = [hidden, *tensors]
-        gradients = _sums(inputs, ctx.needs_input_grad[2:])
+        gradients = _sums(inputs, ctx.needs_input_grad[3:])
         for k, component in enumerate(passes(ctx.parts, hidden, tensors, gradients)):
             if _gathered(ctx.parts):
                 probabilities = torch.exp(best[:, k] - normalizers[:, k, None])
                 grad = torch.cat([probabilities * grad_normalizers[:, k, None], grad_chosen[:, k, None]], dim=1)
-                _backpropagate_chosen(component, torch.cat([classes[:, k], target[:, None]], dim=1), grad)
+                _backpropagate_chosen(component, torch.cat([places[:, k], target[:, None]], dim=1), grad)
                 continue
             for part in component.chunks():
                 scores, backpropagate = component.scores(part, target)
                 grad = _probabilities(scores, normalizers[part, k], ctx.parts)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
+                if grad_means is not None and grad_further is not None:
+                    grad.add_(grad_means[part, k, None] / grad.shape[1])
+                    grad.scatter_add_(1, classes[part], grad_further[part, k])
                 backpropagate(grad)
                 del scores, backpropagate, grad  # else they stay allocated while the next chunk is computed
             component.finish()
         return (
+            None,
             None,
             None,
             *(

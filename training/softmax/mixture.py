@@ -40,6 +40,7 @@ from .loss import (
     check_loss,
     normalizer_of,
     plain_target_scores,
+    scores_of_classes,
     softmax_cross_entropy,
     target_scores,
 )
@@ -739,13 +740,19 @@ class GeneralizedSoftmax(nn.Module):
         terms: Terms,
     ) -> Tensor:
         """Return the loss of each position: `[N, d]`, `[N]` -> `[N]`."""
-        chosen, normalizers = self._target_scores(parts, hidden, target)
+        mean = None
+        if terms.label_smoothing and (attention := self._copied_words(parts, others, terms)) is not None:
+            chosen, normalizers, *scores = scores_of_classes(parts, hidden, target, attention.words)
+            mean = self._mean_of_one_kernel(hidden, others, attention, normalizers, *scores)
+        else:
+            chosen, normalizers = self._target_scores(parts, hidden, target)
         kept, weights, smoothing = terms.kept, terms.of_targets(target), terms.label_smoothing
         losses = -(1 - smoothing) * self._mixed_targets(hidden, target, others, chosen, normalizers)
         losses = losses if weights is None else losses * weights
         added = []
         if smoothing:
-            added.append(-smoothing * self._mean_log_prob(parts, hidden, target, others, terms))
+            mean = self._mean_log_prob(parts, hidden, target, others, terms) if mean is None else mean
+            added.append(-smoothing * mean)
         if terms.z_loss:
             added.append(terms.z_loss * normalizers.square().mean(-1))
         if self.variance_penalty and self.num_components > 1:
@@ -895,11 +902,41 @@ class GeneralizedSoftmax(nn.Module):
         The kernels alone give the others' log-probabilities. Of a word at several places, each adds its part.
         """
         kernels, ((log_weight, _),) = self._split(hidden, scores, others)
+        return self._mean_with_gains(kernels.mean(-1), kernels.gather(1, attention.words), log_weight, attention)
+
+    def _copied_words(
+        self, parts: Components, others: Sequence[Distribution | None], terms: Terms
+    ) -> Attention | None:
+        """Return the distribution over few words that stands beside a single kernel, where it does, else None."""
+        plain = terms.class_weights is None and parts.margin is None and not elementwise.is_transformed()
+        return self._few_words(others) if plain and len(self.kernels) == 1 else None
+
+    def _mean_of_one_kernel(
+        self,
+        hidden: Tensor,
+        others: Sequence[Distribution | None],
+        attention: Attention,
+        normalizers: Tensor,
+        means: Tensor,
+        further: Tensor,
+    ) -> Tensor:
+        """Return `_mean_with_words` from what `scores_of_classes` returns: `[N]`."""
+        log_weights = self._log_weights(hidden, others)
+        shift = (log_weights[:, :1] - normalizers)[:, 0]
+        place = 1 + next(number for number, each in enumerate(others) if each is not None)
+        found = further[:, 0] + shift[:, None]
+        return self._mean_with_gains(means[:, 0] + shift, found, log_weights[:, place], attention)
+
+    def _mean_with_gains(self, mean: Tensor, found: Tensor, log_weight: Tensor, attention: Attention) -> Tensor:
+        """Return the mean log-probability over classes from that of the kernels, `[N]`.
+
+        found are the log-probabilities that the kernels give to the attention's words, `[N, E]`; weights are included.
+        """
         totals, counts = attention.by_word()
         seen = counts > 0
-        odds = log_weight[:, None] + totals.masked_fill(~seen, 0.0) - kernels.gather(1, attention.words)
+        odds = log_weight[:, None] + totals.masked_fill(~seen, 0.0) - found
         gains = functional.softplus(odds).masked_fill(~seen, 0.0) / counts.clamp_min(1)
-        return kernels.mean(-1) + gains.sum(-1) / kernels.shape[1]
+        return mean + gains.sum(-1) / self.weight.shape[0]
 
     def _chunked(self, function: Callable[..., Tensor], hidden: Tensor, *others: Tensor) -> Tensor:
         """Return a function of positions `[n, d]`, computed for some at a time, and again in the backward pass."""

@@ -25,9 +25,9 @@ LAYERS: list[Any] = [
 SMOOTHING = {"label_smoothing": 0.1}
 
 
-def _layer(kernels: Any, **options: Any) -> GeneralizedSoftmax:
+def _layer(kernels: Any, num_classes: int = V, **options: Any) -> GeneralizedSoftmax:
     """A float64 layer whose parameters are all random."""
-    layer = GeneralizedSoftmax(V, D, kernels, **options).double()
+    layer = GeneralizedSoftmax(num_classes, D, kernels, **options).double()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -73,6 +73,18 @@ def test_copy_by_hand() -> None:
         assert found.target_log_prob(torch.tensor([absent])).item() == -math.inf
 
 
+def test_the_weight_depends_on_what_is_pointed_at() -> None:
+    """With the gate 3, the mean of 3 e at probabilities 1/8, 2/8 and 5/8 is added, whatever the temperature."""
+    hidden, source, copy = _copied()
+    assert copy.gate is not None
+    with torch.no_grad():
+        copy.gate.fill_(3.0)
+    expected = math.log(8 / 3 / 100) + (2 * math.log(2) + 5 * math.log(5)) / 8
+    for temperature in (1.0, 2.0):
+        found = copy.distribution(hidden, source, temperature)
+        assert found.log_mass.item() == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_mixture_that_copies_by_hand() -> None:
     """lin has 1/4 of each class, copying the weight 0.2."""
     hidden, source, _ = _copied()
@@ -107,6 +119,7 @@ def _expected(hidden: Tensor, source: Source, layer: GeneralizedSoftmax) -> NDAr
     """Probabilities `[B, T, V]` of a layer of `lin` and `copy`, position by position."""
     copy, weight, prior = layer.others[0], _array(layer.weight), _array(layer.prior)
     assert isinstance(copy, Copy)
+    assert copy.gate is not None
     assert copy.log_factor is not None
     found = np.zeros((B, T, V))
     for b, t in np.ndindex(B, T):
@@ -114,7 +127,9 @@ def _expected(hidden: Tensor, source: Source, layer: GeneralizedSoftmax) -> NDAr
         exponentials = np.exp(_array(source.states[b, :length]) @ (h @ _array(copy.query) + _array(copy.offset)))
         copied = np.bincount(source.words[b, :length].numpy(), exponentials, V) / exponentials.sum()
         spoken = np.exp(weight @ h) / np.exp(weight @ h).sum()
-        odds = np.exp(h @ prior) * [1, exponentials.mean() * np.exp(copy.log_factor.item())]
+        pointed = exponentials / exponentials.sum() @ _array(source.states[b, :length])
+        factor = np.exp(pointed @ _array(copy.gate) + copy.log_factor.item())
+        odds = np.exp(h @ prior) * [1, exponentials.mean() * factor]
         found[b, t] = (odds[0] * spoken + odds[1] * copied) / odds.sum()
     return found
 
@@ -160,10 +175,17 @@ def test_gradients_are_those_of_differences(kernels: Any, options: dict[str, Any
     assert torch.autograd.gradcheck(loss, inputs)
 
 
-@pytest.mark.parametrize("kernels", [["lin", "copy"], ["lin", "pow", {"name": "copy", "weight": 0.3}]])
-def test_smoothing_of_many_classes_mixes_those_of_the_source_alone(kernels: Any) -> None:
+@pytest.mark.parametrize(
+    ("kernels", "options"),
+    [
+        (["lin", "copy"], {}),
+        (["pow", "cache", "copy"], {"bias": True, "softcap": 2.0}),
+        (["lin", "pow", {"name": "copy", "weight": 0.3}], {}),
+    ],
+)
+def test_smoothing_of_many_classes_mixes_those_of_the_source_alone(kernels: Any, options: dict[str, Any]) -> None:
     """With so many classes that the pairs of source tokens are fewer; repeated tokens, padding, no token at all."""
-    layer = GeneralizedSoftmax(40, D, kernels).double()
+    layer = _layer(kernels, **options, num_classes=40)
     hidden, targets, source = _example()
     words = torch.tensor([[3, 39, 3, 3, 39], [5, 5, 6, 7, 8], [9, 9, 9, 9, 9]])
     source = replace(source, words=words, visible=source.visible & (torch.arange(B) < 2)[:, None])
@@ -171,16 +193,22 @@ def test_smoothing_of_many_classes_mixes_those_of_the_source_alone(kernels: Any)
 
     def loss(hidden: Tensor, states: Tensor, *parameters: Tensor) -> Tensor:
         named = dict(zip(dict(layer.named_parameters()), parameters, strict=True))
-        arguments = {"history": replace(source, states=states), "reduction": "none", **SMOOTHING}
+        arguments = {"history": replace(source, states=states), "reduction": "none", "temperature": 1.5, **SMOOTHING}
         found: Tensor = torch.func.functional_call(layer, named, (hidden, targets), arguments)
         return found
 
-    log_prob = layer.log_prob(hidden, history=source)
+    log_prob = layer.log_prob(hidden, history=source, temperature=1.5)
     chosen = log_prob.gather(-1, targets[..., None])[..., 0]
     torch.testing.assert_close(loss(*given), -(0.9 * chosen + 0.1 * log_prob.mean(-1)))
     assert torch.autograd.gradcheck(loss, given)
-    gradients = torch.autograd.grad(loss(*given).sum(), given)
+    gradients = torch.autograd.grad(loss(*given).sum(), given, create_graph=True)
     assert all(bool(each.isfinite().all()) for each in gradients)
+
+    def norm(*inputs: Tensor) -> Tensor:
+        """Return what a gradient penalty is: second derivatives follow from its gradient."""
+        return torch.autograd.grad(loss(*inputs).sum(), inputs[0], create_graph=True)[0].square().sum()
+
+    assert torch.autograd.gradcheck(norm, given, atol=1e-4)
 
 
 # ---- padding ----------------------------------------------------------------------------------------------

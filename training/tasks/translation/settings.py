@@ -12,7 +12,7 @@ from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.translation.initial import initial_sources
 
-__all__ = ["FurtherPairs", "GuidedAlignment", "PairSettings", "TransformerSettings", "TranslationRecipe"]
+__all__ = ["FurtherPairs", "GuidedAlignment", "GuidedCopying", "PairSettings", "TransformerSettings", "TranslationRecipe"]
 
 
 class FurtherPairs(Settings):
@@ -135,6 +135,17 @@ class GuidedAlignment(Settings):
         return max(0, layers - 2) if self.layer is None else self.layer, self.head
 
 
+class GuidedCopying(Settings):
+    """Training of a component `copy` towards the places of the source at which a target stands."""
+
+    weight: Annotated[float, Field(gt=0)] = 0.5
+    """Factor of the copying loss, which is added to the translation loss: the mean negative log-probability that the
+    component gives to targets that stand in the source."""
+    alone: bool = False
+    """Train nothing but the component and the weights of the mixture: the model of `initial` learns to copy in a third
+    of the time, and otherwise stays as it is."""
+
+
 class TranslationRecipe(Recipe):
     """A translation model."""
 
@@ -152,6 +163,8 @@ class TranslationRecipe(Recipe):
     initial model does not have start as the mean of those that spell them there."""
     guided_alignment: GuidedAlignment | None = None
     """Train one head of cross-attention to align words, which `alignment` of the bundle then uses; not by default."""
+    guided_copying: GuidedCopying | None = None
+    """Train a component `copy` of the output layer to point at what it can copy; not by default."""
 
     @model_validator(mode="after")
     def _vocabulary_of_something(self) -> Self:
@@ -169,6 +182,18 @@ class TranslationRecipe(Recipe):
             ):
                 if number >= count:
                     raise ValueError(f"guided_alignment.{name} must be 0 to {count - 1} in this network, not {number}")
+        return self
+
+    @model_validator(mode="after")
+    def _copies_what_it_guides(self) -> Self:
+        if (guided := self.guided_copying) is None:
+            return self
+        if not any(each.reads_source for each in self.output_layer.other_components()):
+            raise ValueError("guided_copying needs a component copy in output_layer.kernels")
+        if guided.alone and self.initial is None:
+            raise ValueError("guided_copying.alone leaves all other parameters as they are: set initial too")
+        if guided.alone and self.guided_alignment is not None:
+            raise ValueError("guided_copying.alone trains no attention: leave guided_alignment out")
         return self
 
     def ineffective_fields(self) -> Iterator[str]:

@@ -28,6 +28,7 @@ from training.networks.transformer import Transformer
 from training.networks.translation_model import TranslationModel
 from training.recipe.own.document import Planned, Wishes
 from training.run.paths import RunPaths
+from training.softmax import Source
 from training.tasks.baselines import word_by_word
 from training.tasks.examples import Examples, Measurement
 from training.tasks.registry import register
@@ -35,6 +36,7 @@ from training.tasks.sequence_to_sequence import SequenceToSequenceTask
 from training.tasks.task import Refitted, RunFiles
 from training.tasks.translation.confidence import fitted_confidence, recipe_confidence
 from training.tasks.translation.guided_alignment import alignment_loss, fitted_aligner
+from training.tasks.translation.guided_copying import copying_loss, train_copying_alone
 from training.tasks.translation.initial import (
     bundled_translator,
     initial_tokenizer,
@@ -108,6 +110,8 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
     ) -> None:
         super().__init__(recipe, data_dir, device, build_model(recipe, tokenizer.vocab_size))
         self.tokenizer = tokenizer
+        if recipe.guided_copying is not None and recipe.guided_copying.alone:
+            train_copying_alone(self.model, self.model.output_layer)
 
     @classmethod
     def plan(cls, files: Sequence[Inspected], wishes: Wishes) -> Planned:
@@ -178,6 +182,17 @@ class TranslationTask(SequenceToSequenceTask[TranslationQuality]):
         hidden, source, log_weights = self.model.with_attention(*given, layer=layer, head=head)
         total, count = self.target_loss(hidden, source, batch.targets.to(self.device))
         return total + guided.weight * count * alignment_loss(log_weights, batch.links.to(self.device)), count
+
+    def target_loss(self, hidden: Tensor, source: Source | None, targets: Tensor) -> tuple[Tensor, int]:
+        """Return the summed loss of targets `[B, T]`, and their number.
+
+        With `guided_copying` the copying loss is part of it, times its weight and the number of targets.
+        """
+        total, count = super().target_loss(hidden, source, targets)
+        guided = self.recipe.guided_copying
+        if guided is None or source is None or not self.model.training:
+            return total, count
+        return total + guided.weight * count * copying_loss(self.model.output_layer, hidden, source, targets), count
 
     def batches(self, split: str) -> Batches[PairBatch]:
         """Return the batches of a split; training batches are shuffled by the recipe's seed, without too long pairs.

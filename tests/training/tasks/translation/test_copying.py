@@ -26,8 +26,10 @@ from training.run.directory import RunDirectory
 from training.run.export import export_run
 from training.run.loop import Trainer
 from training.run.session import load_trained, start_run
+from training.softmax import GeneralizedSoftmax, Source
 from training.softmax.components import Copy
 from training.tasks.translation import TranslationTask
+from training.tasks.translation.guided_copying import copying_loss
 from training.tasks.translation.initial import weights_for_components
 from training.tasks.translation.reading import split_pairs
 
@@ -144,6 +146,97 @@ def test_guided_alignment_trains_with_copying(data_dir: Path, tmp_path: Path) ->
     (fresh,) = task.model.output_layer.other_components()
     assert isinstance(fresh, Copy)
     assert fresh.offset.ne(0).any()
+
+
+# ---- guided copying ---------------------------------------------------------------------------------------
+
+
+def _layer_that_points(scores: torch.Tensor) -> tuple[GeneralizedSoftmax, torch.Tensor, Source]:
+    """Return a layer, hidden states `[1, T, d]` and a source of the tokens 3, 4, 3, 2 with given scores `[T, 4]`."""
+    layer = GeneralizedSoftmax(6, 4, ["lin", "copy"])
+    (component,) = layer.other_components()
+    assert isinstance(component, Copy)
+    with torch.no_grad():
+        component.query.copy_(torch.eye(4))
+    source = Source(torch.tensor([[3, 4, 3, 2]]), torch.eye(4)[None], torch.tensor([[True, True, True, False]]))
+    return layer, scores[None], source
+
+
+def test_the_copying_loss_is_that_by_hand() -> None:
+    """Of targets in the source, at all places together; padding of source and targets does not count."""
+    layer, hidden, source = _layer_that_points(torch.tensor([[1.0, 2.0, 3.0, 9.0]] * 4))
+    targets = torch.tensor([[3, 5, 2, IGNORED]])
+    log_weights = torch.tensor([1.0, 2.0, 3.0]).log_softmax(0)
+    found = copying_loss(layer, hidden, source, targets)
+    torch.testing.assert_close(found, -torch.logsumexp(log_weights[[0, 2]], 0))
+    two = copying_loss(layer, hidden, source, torch.tensor([[3, 4, 2, IGNORED]]))
+    torch.testing.assert_close(two, -(torch.logsumexp(log_weights[[0, 2]], 0) + log_weights[1]) / 2)
+    none = copying_loss(layer, hidden.requires_grad_(), source, torch.tensor([[5, 2, 0, IGNORED]]))
+    none.backward()
+    assert none == 0
+    assert hidden.grad is not None
+    assert hidden.grad.eq(0).all()
+
+
+@torch.no_grad()
+def test_the_training_loss_has_the_copying_loss_and_no_other_has_it(data_dir: Path, tmp_path: Path) -> None:
+    recipe = name_recipe(COPY, guided_copying={"weight": 2.0})
+    start_run(recipe, run := RunDirectory(tmp_path / "run"), data_dir)
+    task = TranslationTask.open(recipe, run, data_dir, CPU)
+    (batch, *_) = task.batches("train").epoch(0)
+    hidden, source = task.model.read(batch.source, batch.source_lengths, batch.inputs)
+    assert source is not None
+    further = copying_loss(task.model.output_layer, hidden, source, batch.targets)
+    task.model.eval()
+    alone, count = task.loss(batch)
+    task.model.train()
+    both, _ = task.loss(batch)
+    assert further > 0.1
+    torch.testing.assert_close(both, alone + 2 * count * further)
+
+
+@torch.no_grad()
+def _copying_loss(task: TranslationTask) -> float:
+    (batch, *_) = task.batches("test").epoch(0)
+    hidden, source = task.model.eval().read(batch.source, batch.source_lengths, batch.inputs)
+    assert source is not None
+    return float(copying_loss(task.model.output_layer, hidden, source, batch.targets))
+
+
+def test_a_model_learns_to_copy_and_keeps_all_other_parameters(
+    plain: TranslationTask, data_dir: Path, tmp_path: Path
+) -> None:
+    guided = {"weight": 1.0, "alone": True}
+    recipe = name_recipe(COPY, initial=str(data_dir / "plain"), guided_copying=guided)
+    run = RunDirectory(tmp_path / "run")
+    start_run(recipe, run, data_dir)
+    fresh = TranslationTask.open(recipe, run, data_dir, CPU)
+    fresh.initialize()
+    before = _copying_loss(fresh)
+    task = train_names(recipe, run, data_dir)
+    trained, given = (checkpoint.load(each.best, CPU)["model"] for each in (run, RunDirectory(data_dir / "plain")))
+    kept = [name for name in given if not name.endswith("_extra_state")]
+    assert all(torch.equal(trained[name], given[name]) for name in kept)
+    assert _copying_loss(task) < 0.5 * before
+
+
+@pytest.mark.parametrize(
+    ("kernels", "fields", "message"),
+    [
+        ("lin", {"guided_copying": {}}, "guided_copying needs a component copy"),
+        (COPY, {"guided_copying": {"alone": True}}, "guided_copying.alone .* set initial too"),
+        (
+            COPY,
+            {"guided_copying": {"alone": True}, "guided_alignment": {}, "initial": "runs/a"},
+            "guided_copying.alone .* leave guided_alignment out",
+        ),
+        (COPY, {"guided_copying": {"weight": 0}}, "guided_copying.weight"),
+    ],
+    ids=str,
+)
+def test_guided_copying_that_is_impossible_is_refused(kernels: Any, fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        name_recipe(kernels, **fields)
 
 
 # ---- recipes ----------------------------------------------------------------------------------------------
