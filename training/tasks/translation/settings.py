@@ -12,7 +12,14 @@ from training.recipe import Recipe
 from training.settings import Fraction, PositiveInt, Settings
 from training.tasks.translation.initial import initial_sources
 
-__all__ = ["FurtherPairs", "GuidedAlignment", "GuidedCopying", "PairSettings", "TransformerSettings", "TranslationRecipe"]
+__all__ = [
+    "FurtherPairs",
+    "GuidedAlignment",
+    "GuidedCopying",
+    "PairSettings",
+    "TransformerSettings",
+    "TranslationRecipe",
+]
 
 
 class FurtherPairs(Settings):
