@@ -42,10 +42,15 @@ class OutputLayerSettings(Settings):
     """Number that is subtracted from the cosine of that angle (CosFace); 0.35 is usual for faces."""
     variance_penalty: Annotated[float, Field(ge=0)] = 0.0
     """rho of the mixture regularizer (kernel paper, eq. 14); it has no effect on a single kernel."""
+    balance_penalty: Annotated[float, Field(ge=0)] = 0.0
+    """Factor of the divergence of a mixture's mean weights over a batch from equal ones, which is added to the loss:
+    all components are used, but not at each position."""
+    component_dropout: Fraction = 0.0
+    """Probability of leaving a component of a mixture out of the loss of a position, in training only."""
 
     def _ineffective(self) -> Iterator[tuple[tuple[str, ...], str]]:
         if len(parse_kernels(self.kernels)) == 1:
-            yield ("variance_penalty",), "on a single kernel"
+            yield ("variance_penalty", "balance_penalty", "component_dropout"), "on a single kernel"
 
     def build(self, num_classes: int, hidden_size: int, *, softcap: float | None = None) -> GeneralizedSoftmax:
         """Return the layer with new parameters; warns where `sparse_k` has no effect on so few classes.

@@ -11,6 +11,7 @@ from training.data.settings import DataSection
 from training.recipe.output_layer import OutputLayerSettings
 from training.recipe.overrides import set_field
 from training.settings import Fraction, PositiveInt, QuantizationName, Settings
+from training.softmax.mixture import parse_kernels
 
 __all__ = [
     "LoopSettings",
@@ -52,6 +53,8 @@ class LoopSettings(Settings):
     """Decoupled weight decay (Loshchilov and Hutter 2019) of matrices, but not of embeddings, norms and biases."""
     warmup_steps: Annotated[int, Field(ge=0)] = 200
     """Steps in which the learning rate rises linearly."""
+    equal_weights_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps at first in which the weights of a mixture's components stay equal, so that all components learn."""
     final_learning_rate: Fraction = 0.01
     """What cosine decay ends at, as a fraction of the peak."""
     average: PositiveInt = 1
@@ -234,6 +237,8 @@ class Recipe(Settings):
         for name, section in sections:
             if isinstance(section, Settings):
                 yield from (f"{name}.{line}" for line in section.ineffective_fields())
+        if self.loop.equal_weights_steps and len(parse_kernels(self.output_layer.kernels)) == 1:
+            yield "loop.equal_weights_steps has no effect on a single kernel"
 
     def searchable(self) -> list[str]:
         """Return the fields and sections that a search may change.

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -86,6 +86,16 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     return [{"params": decaying, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
+def _separated_priors(groups: list[dict[str, Any]], model: nn.Module) -> dict[str, Any]:
+    """Take the parameters that the weights of mixtures follow from out of the groups; return a group of them."""
+    priors = {id(parameter) for name, parameter in model.named_parameters() if name.rpartition(".")[2] == "prior"}
+    (decay,) = {group["weight_decay"] for group in groups for each in group["params"] if id(each) in priors} or {0.0}
+    taken = [each for group in groups for each in group["params"] if id(each) in priors]
+    for group in groups:
+        group["params"] = [each for each in group["params"] if id(each) not in priors]
+    return {"params": taken, "weight_decay": decay}
+
+
 class Optimization:
     """Optimizer, schedule and loss scaling of a training run; a step is an update."""
 
@@ -93,18 +103,22 @@ class Optimization:
         """`epoch_updates` is the number of updates an epoch. Raises `ValueError` for float16 without a GPU."""
         check_precision(settings, device)
         self._model, self._settings, self._device = model, settings, device
-        self._optimizer = torch.optim.AdamW(
-            parameter_groups(model, settings.weight_decay),
-            lr=settings.learning_rate,
-            betas=(0.9, settings.adam_beta2),
-            fused=True,
-        )
         total = scheduled_updates(epoch_updates, settings)
         self.time_used = 0.0
         """Fraction of `settings.minutes` that is used after the next step."""
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: learning_rate_factor(step, total, settings, self.time_used)
+
+        def factor(step: int) -> float:
+            return learning_rate_factor(step, total, settings, self.time_used)
+
+        groups = parameter_groups(model, settings.weight_decay)
+        factors: list[Callable[[int], float]] = [factor] * len(groups)
+        if first := settings.equal_weights_steps:
+            groups.append(_separated_priors(groups, model))
+            factors.append(lambda step: 0.0 if step < first else factor(step))
+        self._optimizer = torch.optim.AdamW(
+            groups, lr=settings.learning_rate, betas=(0.9, settings.adam_beta2), fused=True
         )
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, factors)
         self._scaler = torch.amp.GradScaler(device.type, enabled=settings.precision == "float16")
         self._scaler.scale(torch.zeros((), device=device))  # makes the scale, also where a process has no rows at first
 

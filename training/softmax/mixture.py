@@ -137,9 +137,14 @@ def _check_sizes(num_classes: int, hidden_size: int) -> None:
         raise ValueError(f"num_classes and hidden_size must be at least 1, not {num_classes} and {hidden_size}")
 
 
-def _check_numbers(variance_penalty: float, label_smoothing: float, softcap: float | None) -> None:
-    if not variance_penalty >= 0:
-        raise ValueError(f"variance_penalty must not be negative: {variance_penalty!r}")
+def _check_numbers(
+    penalties: Mapping[str, float], component_dropout: float, label_smoothing: float, softcap: float | None
+) -> None:
+    for name, value in penalties.items():
+        if not value >= 0:
+            raise ValueError(f"{name} must not be negative: {value!r}")
+    if not 0 <= component_dropout < 1:
+        raise ValueError(f"component_dropout must lie in [0, 1): {component_dropout!r}")
     if not 0 <= label_smoothing < 1:
         raise ValueError(f"label_smoothing must lie in [0, 1): {label_smoothing!r}")
     if softcap is not None and not 0 < softcap < math.inf:
@@ -233,6 +238,8 @@ class GeneralizedSoftmax(nn.Module):
         sparse_k: int | None = None,
         alpha: float = 1.0,
         variance_penalty: float = 0.0,
+        balance_penalty: float = 0.0,
+        component_dropout: float = 0.0,
         label_smoothing: float = 0.0,
         softcap: float | None = None,
         angular_margin: float = 0.0,
@@ -242,6 +249,11 @@ class GeneralizedSoftmax(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         """`variance_penalty` is rho of eq. 14: `loss` adds rho times the variance of pi over the components.
+
+        `balance_penalty` is the factor of another term, the Kullback-Leibler divergence of the mean of pi over the
+        positions of a call from equal weights: all components are used, but not at each position. In training mode each
+        component is left out of the loss of a position with the probability `component_dropout`, and the others share
+        its weight; label smoothing is that of all.
 
         `label_smoothing` as in `torch.nn.functional.cross_entropy`: targets are mixed with the uniform distribution
         over all classes; with `sparse_k` on the scores of all classes, normalized over the k best, as the target's is
@@ -258,9 +270,12 @@ class GeneralizedSoftmax(nn.Module):
             if value is not None and not is_positive_integer(value):
                 raise ValueError(f"{name} must be a positive integer: {value!r}")
         _check_sizes(num_classes, hidden_size)
-        _check_numbers(variance_penalty, label_smoothing, softcap)
+        penalties = {"variance_penalty": variance_penalty, "balance_penalty": balance_penalty}
+        _check_numbers(penalties, component_dropout, label_smoothing, softcap)
         self.angular_margin, self.cosine_margin = angular_margin, cosine_margin
         self.variance_penalty = variance_penalty
+        self.balance_penalty = balance_penalty
+        self.component_dropout = component_dropout
         self.label_smoothing = label_smoothing
         self.sparse_k = sparse_k
         self.alpha = alpha
@@ -349,7 +364,7 @@ class GeneralizedSoftmax(nn.Module):
         return (
             f'{{{numbers}, "kernels": {self._configuration}, "untied": {untied}, "sparse_k": {sparse_k}, '
             f'"alpha": {self.alpha}, "bias": {"false" if self.bias is None else "true"}, '
-            f'"variance_penalty": {self.variance_penalty}, '
+            f'"variance_penalty": {self.variance_penalty}, "balance_penalty": {self.balance_penalty}, '
             f'"softcap": {softcap}, "chunk_scores": {chunk}}}'
         )
 
@@ -549,7 +564,8 @@ class GeneralizedSoftmax(nn.Module):
 
     def mix_targets(self, hidden: Tensor, target: Tensor, found: Tensor, history: Context | None = None) -> Tensor:
         """Return log-probabilities of targets from those of the kernels: `[..., d]`, `[N]`, `[N, kernels]` -> `[N]`."""
-        return self._mixed_columns(as_rows(hidden), target, self._distributions(hidden, history), found)
+        others = self._distributions(hidden, history)
+        return self._mixed_columns(target, others, found, self._log_weights(as_rows(hidden), others))
 
     def log_sum(self, joint: Tensor) -> Tensor:
         """Return log-probabilities from the components' ones, weights included: `[K, N, V]` -> `[N, V]`."""
@@ -599,7 +615,8 @@ class GeneralizedSoftmax(nn.Module):
     ) -> Tensor:
         if not self.has_zeros or not sparse:
             parts = replace(self._parts(), sparse_k=None, alpha=1.0)
-            return self._mixed_targets(hidden, target, others, *self._target_scores(parts, hidden, target))
+            chosen, normalizers = self._target_scores(parts, hidden, target)
+            return self._mixed_columns(target, others, chosen - normalizers, self._log_weights(hidden, others))
         return torch.cat(
             [
                 self._row_log_prob(hidden[part], _rows(others, part)).gather(1, target[part, None])[:, 0]
@@ -607,22 +624,13 @@ class GeneralizedSoftmax(nn.Module):
             ]
         )
 
-    def _mixed_targets(
-        self,
-        hidden: Tensor,
-        target: Tensor,
-        others: Sequence[Distribution | None],
-        chosen: Tensor,
-        normalizers: Tensor,
-    ) -> Tensor:
-        """Return the loss's log-probability `[N]`, finite for targets outside the k best (sparse paper, eq. 5)."""
-        return self._mixed_columns(hidden, target, others, chosen - normalizers)
-
     def _mixed_columns(
-        self, hidden: Tensor, target: Tensor, others: Sequence[Distribution | None], found: Tensor
+        self, target: Tensor, others: Sequence[Distribution | None], found: Tensor, log_weights: Tensor
     ) -> Tensor:
-        """Return log-probabilities of targets `[N]` from those of the kernels, found `[N, kernels]`: `[N]`."""
-        log_weights = self._log_weights(hidden, others)
+        """Return log-probabilities of targets `[N]` from those of the kernels, found `[N, kernels]`: `[N]`.
+
+        Those found may be of targets outside the k best, which are finite in the loss (sparse paper, eq. 5).
+        """
         if self.others:
             absent = torch.full_like(found[:, 0], -torch.inf)
             columns = [absent if each is None else each.target_log_prob(target) for each in others]
@@ -681,7 +689,8 @@ class GeneralizedSoftmax(nn.Module):
         if margin is not None and target.is_floating_point():
             raise ValueError("a margin needs targets that are classes, not probabilities")
         others = self._distributions(hidden, history, temperature)
-        if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and not self.others:
+        whole = not self.others and not self.component_dropout  # what the operator of compiled graphs can compute
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting() and whole:
             options = (
                 f'{{"ignore_index": {ignore_index}, "reduction": "{reduction}", "label_smoothing": {smoothing}, '
                 f'"z_loss": {z_loss}, "temperature": {temperature}, '
@@ -747,7 +756,9 @@ class GeneralizedSoftmax(nn.Module):
         else:
             chosen, normalizers = self._target_scores(parts, hidden, target)
         kept, weights, smoothing = terms.kept, terms.of_targets(target), terms.label_smoothing
-        losses = -(1 - smoothing) * self._mixed_targets(hidden, target, others, chosen, normalizers)
+        log_weights = self._log_weights(hidden, others)
+        remaining = self._without_some(log_weights)
+        losses = -(1 - smoothing) * self._mixed_columns(target, others, chosen - normalizers, remaining)
         losses = losses if weights is None else losses * weights
         added = []
         if smoothing:
@@ -755,12 +766,31 @@ class GeneralizedSoftmax(nn.Module):
             added.append(-smoothing * mean)
         if terms.z_loss:
             added.append(terms.z_loss * normalizers.square().mean(-1))
-        if self.variance_penalty and self.num_components > 1:
-            weights = self._log_weights(hidden, others).exp()
-            added.append(self.variance_penalty * (weights - 1 / self.num_components).square().mean(-1))
+        if self.num_components > 1:
+            added.append(self.penalties(log_weights.exp(), kept))
         for other in added:
             losses = losses + (other if kept is None else other * kept)
         return losses
+
+    def _without_some(self, log_weights: Tensor) -> Tensor:
+        """Return logarithms of weights in which some components are left out, in training mode: `[N, K]`."""
+        if not self.component_dropout or not self.training:
+            return log_weights
+        left_out = torch.rand_like(log_weights) < self.component_dropout
+        left_out &= ~(left_out | (log_weights == -torch.inf)).all(-1, keepdim=True)  # one remains
+        return torch.log_softmax(log_weights.masked_fill(left_out, -torch.inf), dim=-1)
+
+    def penalties(self, weights: Tensor, kept: Tensor | None = None) -> Tensor:
+        """Return what `variance_penalty` and `balance_penalty` add to the loss of positions: `[N, K]` -> `[N]`.
+
+        `kept` `[N]` is 0 for positions that do not count.
+        """
+        found = self.variance_penalty * (weights - 1 / self.num_components).square().mean(-1)
+        if not self.balance_penalty:
+            return found
+        shares = weights.mean(0) if kept is None else (kept @ weights) / kept.sum().clamp_min(1)
+        divergence = (shares * (shares * self.num_components).clamp_min(torch.finfo(shares.dtype).tiny).log()).sum()
+        return found + self.balance_penalty * divergence
 
     def _soft_losses(self, parts: Components, hidden: Tensor, target: Tensor, terms: Terms) -> Tensor:
         """Return the loss of each position for probabilities: `[..., d]`, `[..., V]` -> `[...]`."""
@@ -777,11 +807,11 @@ class GeneralizedSoftmax(nn.Module):
             if terms.z_loss:
                 squares = torch.stack([self.normalizer_of(score).square() for score in scores])
                 found = found + terms.z_loss * squares.mean(0)
-            if self.variance_penalty and self.num_components > 1:
-                found = found + self.variance_penalty * self.mixture_variance(hidden)
             return found
 
         found = self._chunked(losses, saveable(as_rows(hidden)), saveable(as_rows(target)))
+        if self.num_components > 1:
+            found = found + self.penalties(self._log_weights(as_rows(hidden), []).exp())
         return found.view(hidden.shape[:-1])
 
     def kl_divergence(

@@ -128,8 +128,8 @@ def vocabulary_parallel_loss(
     losses = -torch.logsumexp(shard.log_mixture_weights(rows) + chosen - normalizers, dim=-1)
     if z_loss:
         losses = losses + z_loss * normalizers.square().mean(-1)
-    if shard.variance_penalty and shard.num_components > 1:
-        losses = losses + shard.variance_penalty * shard.mixture_variance(rows)
+    if shard.num_components > 1:
+        losses = losses + shard.penalties(shard.mixture_weights(rows), kept.to(losses.dtype))
     losses = losses.masked_fill(~kept, 0.0)
     if reduction == "none":
         return losses.view(target.shape)

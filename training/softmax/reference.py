@@ -165,7 +165,8 @@ def losses(layer: GeneralizedSoftmax, h: Tensor, target: Tensor) -> Tensor:
     """Return the loss of each position: `[N, d]`, target `[N]` -> `[N]`.
 
     Cross entropy, in which the target's score counts whether or not it is among the k best (sparse paper, eq. 5), with
-    label smoothing, plus `variance_penalty` times the variance of pi over the components (kernel paper, eq. 14).
+    label smoothing, plus `variance_penalty` times the variance of pi over the components (kernel paper, eq. 14), and
+    `balance_penalty` times the divergence of the mean of pi over the positions from equal weights.
     With `alpha` 1.5 or 2, the loss of Peters et al. (2019), in which the potential is the logarithm of the normalizer.
     """
     log_pi, s = component_scores(layer, h)
@@ -177,4 +178,7 @@ def losses(layer: GeneralizedSoftmax, h: Tensor, target: Tensor) -> Tensor:
     log_p = torch.logsumexp(log_pi[..., None] + s - normalizer, dim=1)
     smoothing = layer.label_smoothing
     cross_entropy = -(1 - smoothing) * log_p.gather(1, target[:, None])[:, 0] - smoothing * log_p.mean(dim=-1)
-    return cross_entropy + layer.variance_penalty * log_pi.exp().var(dim=-1, correction=0)
+    shares = log_pi.exp().mean(dim=0)
+    divergence = (shares * shares.log()).sum() + math.log(len(shares))
+    penalties = layer.variance_penalty * log_pi.exp().var(dim=-1, correction=0) + layer.balance_penalty * divergence
+    return cross_entropy + penalties

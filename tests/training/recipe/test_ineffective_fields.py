@@ -36,6 +36,14 @@ IMAGES = {"name": "toy", "task": "image-classification", "data": {"corpus": "cif
             ["output_layer.variance_penalty has no effect on a single kernel"],
         ),
         (RECIPE, {"output_layer.kernels": "lin, log", "output_layer.variance_penalty": 0.5}, []),
+        (
+            RECIPE,
+            {"output_layer.kernels": "lin", "output_layer.component_dropout": 0.5, "loop.equal_weights_steps": 5},
+            [
+                "output_layer.component_dropout has no effect on a single kernel",
+                "loop.equal_weights_steps has no effect on a single kernel",
+            ],
+        ),
         (TEXTS, {"network.layers": 12}, []),
         (
             TEXTS,

@@ -22,6 +22,7 @@ from training.run.optimization import (
     scheduled_updates,
 )
 from training.run.session import open_task, start_run
+from training.softmax import GeneralizedSoftmax
 
 CPU = torch.device("cpu")
 
@@ -116,6 +117,21 @@ def test_without_weight_decay_there_is_one_group() -> None:
     model = Tiny()
     (group,) = parameter_groups(model, 0.0)
     assert group["params"] == list(model.parameters())
+
+
+def test_the_weights_of_a_mixture_stay_equal_at_first() -> None:
+    layer = GeneralizedSoftmax(5, 3, "lin, log")
+    settings = LoopSettings(learning_rate=0.1, warmup_steps=0, weight_decay=0.1, equal_weights_steps=2)
+    optimization = Optimization(layer, settings, CPU, epoch_updates=10)
+    changed = []
+    for _ in range(4):
+        weight, prior = layer.weight.detach().clone(), layer.prior.detach().clone()
+        optimization.zero_grad()
+        optimization.backward(layer.loss(torch.ones(2, 3), torch.tensor([0, 1])))
+        optimization.step()
+        changed.append((not torch.equal(layer.weight, weight), not torch.equal(layer.prior, prior)))
+    assert changed == [(True, False)] * 2 + [(True, True)] * 2
+    assert optimization.learning_rate < 0.1
 
 
 def test_a_step_without_gradient_shrinks_only_what_decays() -> None:

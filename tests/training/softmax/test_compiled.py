@@ -19,7 +19,12 @@ LAYERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "plain": ({"kernels": "lin", "bias": True}, {"reduction": "mean"}),
     "kernel": ({"kernels": "hpb", "label_smoothing": 0.1, "softcap": 5.0}, {"weight": True}),
     "mixture": (
-        {"kernels": [{"name": "rbf", "learnable": True}, "pow"], "untied": 2, "variance_penalty": 0.1},
+        {
+            "kernels": [{"name": "rbf", "learnable": True}, "pow"],
+            "untied": 2,
+            "variance_penalty": 0.1,
+            "balance_penalty": 0.5,
+        },
         {"z_loss": 0.1},
     ),
     "directions": ({"kernels": [{"name": "vmf", "learnable": True}, "cos"], "bias": True}, {}),

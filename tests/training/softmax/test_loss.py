@@ -39,7 +39,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"untied": 2, "variance_penalty": 0.3},
     {"sparse_k": 3},
     {"sparse_k": 3, "untied": 2},
-    {"label_smoothing": 0.2, "variance_penalty": 0.3},
+    {"label_smoothing": 0.2, "variance_penalty": 0.3, "balance_penalty": 0.7},
     {"label_smoothing": 0.2, "sparse_k": 3},
     {"bias": True},
     {"bias": True, "sparse_k": 3, "untied": 2},

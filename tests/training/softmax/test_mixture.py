@@ -108,6 +108,8 @@ def test_fresh_word_vectors_have_norm_one_on_average() -> None:
         ({"hidden_size": 0}, "hidden_size"),
         ({"variance_penalty": -0.1}, "variance_penalty"),
         ({"variance_penalty": math.nan}, "variance_penalty"),
+        ({"balance_penalty": -0.1}, "balance_penalty"),
+        ({"component_dropout": 1.0}, "component_dropout"),
         ({"kernels": "lin,rubbish"}, "unknown kernel 'rubbish'"),
         ({"kernels": [{"name": "log", "p": -1}]}, "p of kernel 'log'"),
         ({"kernels": "mog", "hidden_size": 3}, "num_gaussians"),
@@ -159,11 +161,58 @@ def test_variance_penalty_by_hand() -> None:
     assert layer.mixture_variance(hidden[:, None]).tolist() == [[pytest.approx(0.09)], [pytest.approx(0.0)]]
 
 
-def test_one_component_has_no_variance_to_penalize() -> None:
+def test_balance_penalty_by_hand() -> None:
+    """pi = (4/5, 1/5) at h = 1 and (1/2, 1/2) at h = 0, mean (13/20, 7/20), divergence 0.65 ln 1.3 + 0.35 ln 0.7.
+
+    Positions that are ignored have no part in it; target probabilities have it too.
+    """
+    layer, hidden = _half_and_half(), torch.tensor([[1.0], [0.0], [5.0]], dtype=torch.float64)
+    target, divergence = torch.tensor([0, 1, -100]), 0.65 * math.log(1.3) + 0.35 * math.log(0.7)
+    plain = layer.loss(hidden, target, reduction="none")
+    soft = layer.loss(hidden[:2], torch.eye(2, dtype=torch.float64), reduction="none")
+    layer.balance_penalty = 10.0
+    expected = torch.tensor([10 * divergence, 10 * divergence, 0.0], dtype=torch.float64)
+    torch.testing.assert_close(layer.loss(hidden, target, reduction="none") - plain, expected)
+    assert layer.loss(hidden, target).item() == pytest.approx((plain + expected).sum().item())
+    both = layer.loss(hidden[:2], torch.eye(2, dtype=torch.float64), reduction="none")
+    torch.testing.assert_close(both - soft, expected[:2])
+    with torch.no_grad():
+        layer.prior.mul_(2000)  # one component has the weight 0 at h = 1
+    loss = layer.loss(hidden[:1].requires_grad_(), target[:1])
+    assert loss.item() == pytest.approx(10 * math.log(2) + plain_loss_of_one(layer, hidden[:1], target[:1]))
+    assert all(bool(each.isfinite().all()) for each in torch.autograd.grad(loss, [layer.prior, layer.weight]))
+
+
+def plain_loss_of_one(layer: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> float:
+    return -layer.target_log_prob(hidden, target).sum().item()
+
+
+def test_components_are_left_out_in_training() -> None:
+    """At h = 1 the target has 3/4 by the first component, with the weight 4/5, and q by the second, with 1/5.
+
+    With the probability 1/2 each: both or none are left out in half of the cases, which have the plain loss, and one of
+    them in a quarter each, in which the other has the weight 1.
+    """
+    layer = _half_and_half()
+    hidden, target = torch.ones(4000, 1, dtype=torch.float64), torch.zeros(4000, dtype=torch.long)
+    bump = math.exp(-((2 * math.log(3)) ** 2))
+    first, second = math.log(0.75), math.log(bump / (bump + 1))
+    whole = layer.target_log_prob(hidden[:1], target[:1]).item()
+    layer.component_dropout = 0.5
+    torch.manual_seed(0)
+    losses = layer.loss(hidden, target, reduction="none")
+    counts = [(losses + value).abs().lt(1e-5).float().mean().item() for value in (whole, first, second)]
+    assert counts == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+    layer.eval()
+    torch.testing.assert_close(layer.loss(hidden, target), torch.tensor(-4000 * whole, dtype=torch.float64))
+
+
+def test_one_component_has_nothing_to_penalize_or_leave_out() -> None:
     torch.manual_seed(0)
     layer, hidden, target = GeneralizedSoftmax(5, 3, "log"), torch.randn(4, 3), torch.arange(4)
     plain = layer.loss(hidden, target).item()
-    layer.variance_penalty = 10.0
+    layer.variance_penalty = layer.balance_penalty = 10.0
+    layer.component_dropout = 0.5
     assert layer.loss(hidden, target).item() == plain
 
 

@@ -28,7 +28,7 @@ class Case:
     dtype: torch.dtype = torch.float64
 
 
-MIXTURE = {"kernels": LEARNT, "bias": True, "variance_penalty": 0.1, "softcap": 20.0}
+MIXTURE = {"kernels": LEARNT, "bias": True, "variance_penalty": 0.1, "balance_penalty": 0.5, "softcap": 20.0}
 CASES = {
     **{name: Case(layer={"kernels": name}) for name in KERNELS},
     **{f"{name} in float32": Case(layer={"kernels": name, "bias": True}, dtype=torch.float32) for name in KERNELS},

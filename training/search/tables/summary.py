@@ -111,7 +111,8 @@ def summarize(table: Table, found: Mapping[tuple[str, int], Result]) -> list[Row
             paper=row.paper,
             test=Mean.of([tests[name, each.seed] for each in finished]),
             further=[
-                Mean.of([table.scale * each.test[metric] for each in finished]) for metric in table.further_metrics
+                Mean.of([table.scale * each.test[metric] for each in finished if metric in each.test])
+                for metric in table.further_metrics
             ],
             dev=Mean.of(dev),
             difference=difference,

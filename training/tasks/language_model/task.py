@@ -40,6 +40,8 @@ from training.tasks.word_sets import refitted_sets
 
 __all__ = ["LanguageModelTask", "build_model"]
 
+WEIGHT_VARIANCE, EFFECTIVE_COMPONENTS = "variance of the mixture weights", "effective components"
+"""Names of the metrics of mixtures; see `LanguageModelTask.mixture_usage`."""
 _MOST_GRAMS = 20_000_000
 """N-grams of the largest baseline, which take some GB and a minute."""
 
@@ -258,7 +260,8 @@ class LanguageModelTask(Task[Batch]):
         ]
         result = Perplexity.of(itertools.chain.from_iterable(parts))
         statistics = np.array([(math.fsum(part), len(part)) for part in parts])
-        return Measurement({self.metric: result.value}, Examples(statistics, perplexity))
+        metrics = {self.metric: result.value, **self.mixture_usage(self.batches(split))}
+        return Measurement(metrics, Examples(statistics, perplexity))
 
     def report(self, split: str) -> list[str]:
         batches = self.batches(split)
@@ -266,8 +269,9 @@ class LanguageModelTask(Task[Batch]):
         if self.model.output_layer.has_zeros:
             lines.append(covered_line(self.evaluate(batches, sparse=True)))
         if self.model.output_layer.num_components > 1:
-            variance = self.mixture_variance(batches)
-            lines.append(f"mean variance of the mixture weights over the components {variance:.4g}")
+            usage = self.mixture_usage(batches)
+            lines.append(f"mean {WEIGHT_VARIANCE} over the components {usage[WEIGHT_VARIANCE]:.4g}")
+            lines.append(f"{EFFECTIVE_COMPONENTS} {usage[EFFECTIVE_COMPONENTS]:.2f}")
         return lines
 
     @classmethod
@@ -309,18 +313,26 @@ class LanguageModelTask(Task[Batch]):
         sparse = model.manifest.output_layer.has_zeros
         return [covered_line(result) if sparse else perplexity_line("perplexity", result)]
 
-    def mixture_variance(self, batches: Batches[Batch]) -> float:
-        """Return the mean over positions of the variance of the mixture weights (kernel paper, eq. 14, Table 2)."""
+    def mixture_usage(self, batches: Batches[Batch]) -> dict[str, float]:
+        """Return how a mixture uses its components, none of a single one.
+
+        `WEIGHT_VARIANCE` is the mean over positions of the variance of the weights (kernel paper, eq. 14, Table 2).
+        `EFFECTIVE_COMPONENTS` is the exponential of the entropy of the mean weights: 1 where the mixture has collapsed
+        to one component, K where all have the same weight on average.
+        """
+        if self.model.output_layer.num_components == 1:
+            return {}
         kept, layer = (self._state, self._memory), self.model.output_layer
 
-        def variances(batch: Batch) -> Tensor:
+        def weights(batch: Batch) -> Tensor:
             hidden, targets, history = self.positions(batch)
-            return layer.mixture_variance(hidden, history)[targets != IGNORED]
+            return layer.mixture_weights(hidden, history)[targets != IGNORED]
 
-        evaluated = evaluate_batches(self.model, batches, variances)
-        variance = torch.cat([found.double().cpu() for _, found in evaluated]).mean()
+        found = torch.cat([found.double().cpu() for _, found in evaluate_batches(self.model, batches, weights)])
         self._state, self._memory = kept
-        return float(variance)
+        variance, shares = found.var(dim=-1, correction=0).mean(), found.mean(0)
+        effective = torch.exp(-torch.xlogy(shares, shares).sum())
+        return {WEIGHT_VARIANCE: float(variance), EFFECTIVE_COMPONENTS: float(effective)}
 
     def context_vectors(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return context vectors `[N, d]` and targets `[N]` of the N positions with a target; advances the state."""

@@ -25,6 +25,7 @@ from training.softmax import GeneralizedSoftmax
 from training.softmax.mixture import parse_kernels
 from training.tasks.evaluation import evaluate_batches
 from training.tasks.language_model import LanguageModelTask
+from training.tasks.language_model.task import EFFECTIVE_COMPONENTS, WEIGHT_VARIANCE
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +132,15 @@ def test_mean_variance_by_hand(by_hand: Shares) -> None:
 
 
 def test_the_mean_variance_is_that_of_evaluate(task: LanguageModelTask, shares: Shares) -> None:
-    variance = task.mixture_variance(task.batches("dev"))
+    usage = task.mixture_usage(task.batches("dev"))
+    variance, effective = usage[WEIGHT_VARIANCE], usage[EFFECTIVE_COMPONENTS]
     assert shares.mean_variance() == pytest.approx(variance)
-    assert task.report("dev")[-1] == f"mean variance of the mixture weights over the components {variance:.4g}"
+    mean = (shares.priors.sum(0) / shares.counts.sum()).tolist()
+    assert effective == pytest.approx(math.prod(weight**-weight for weight in mean))
+    lines = task.report("dev")
+    assert f"mean variance of the mixture weights over the components {variance:.4g}" in lines
+    assert f"effective components {effective:.2f}" in lines
+    assert task.measure("dev").metrics.keys() == {"perplexity", WEIGHT_VARIANCE, EFFECTIVE_COMPONENTS}
 
 
 def test_a_single_kernel_is_an_error(tiny_recipe: Recipe, task: LanguageModelTask) -> None:
