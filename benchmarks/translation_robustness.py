@@ -13,7 +13,7 @@ import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import sacrebleu
 import tyro
@@ -61,7 +61,7 @@ _OTHER_LANGUAGES = 200
 def main(
     bundles: Annotated[tuple[Path, ...], tyro.conf.Positional],
     data_dir: Path = Path("data"),
-    split: str = "dev",
+    split: Literal["dev", "test"] = "dev",
     show: bool = False,
 ) -> None:
     """Print a table with a column per bundle.
@@ -79,8 +79,8 @@ def main(
     for name, some in careless_pairs(pairs).items():
         rows.add(f"BLEU, {split}, {name}", [source for source, _ in some], _bleu(some), "{:.2f}")
     rows.add("numbers: sentences that copy every digit, %", numerical_sentences(), _copied)
-    for name, names in {"listed for training": listed_names(), "others": NAMES_NOT_LISTED}.items():
-        sentences = name_sentences(names)
+    for name, names in {"listed for training": listed_names(), "others": NAMES_NOT_LISTED[split]}.items():
+        sentences = name_sentences(names, split)
         rows.add(f"names, {name}: sentences that copy all, %", [text for text, _ in sentences], _named(sentences))
     phrases = read_phrases()
     patterns = list(phrases.values())
