@@ -10,10 +10,10 @@ __all__ = ["NAMES_NOT_LISTED", "listed_names", "name_sentences", "names_copied"]
 
 NAMES_NOT_LISTED: Mapping[str, Mapping[str, Sequence[str]]] = {
     "dev": {
-        "female": ("Gundula", "Wiebke", "Ottilie", "Zeynep", "Liselotte", "Swantje", "Hedwig", "Irmgard"),
-        "male": ("Hinnerk", "Lothar", "Gernot", "Sönke", "Volker", "Wendelin", "Mehmet", "Eckhard"),
-        "surname": ("Schwarzkopf", "Bergmann", "Grünwald", "Petrowski", "Haferkamp", "Jansen", "Kretschmer", "Uhlig"),
-        "city": ("Paderborn", "Bregenz", "Zwickau", "Göppingen", "Husum", "Passau", "Schwerin", "Iserlohn"),
+        "female": ("Gundula", "Ottilie", "Liselotte", "Swantje", "Hedwig", "Irmgard"),
+        "male": ("Hinnerk", "Lothar", "Gernot", "Sönke", "Volker", "Wendelin", "Eckhard"),
+        "surname": ("Schwarzkopf", "Grünwald", "Petrowski", "Haferkamp", "Jansen", "Kretschmer", "Uhlig", "Hasselbach"),
+        "city": ("Zwickau", "Göppingen", "Husum", "Iserlohn", "Buxtehude", "Travemünde", "Landshut"),
     },
     "test": {
         "female": ("Ingrid", "Leonie", "Heike", "Svenja", "Rosalie", "Mareike", "Ayşe", "Annegret", "Friederike"),
