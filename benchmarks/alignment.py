@@ -1,6 +1,6 @@
 """Alignment error rate of a German-English translation model on sentences whose links are known by construction.
 
-    .venv/bin/python -m benchmarks.alignment models/bundled/de-en/4
+    .venv/bin/python -m benchmarks.alignment models/bundled/de-en/5
 
 The model reads each translation as it is given (forced decoding). AER is that of Och and Ney (2003, section 5.1), 0
 being best: `1 - (|A and S| + |A and P|) / (|A| + |S|)` with the links A of the model, the sure ones S and the possible

@@ -38,7 +38,7 @@ for line in sys.stdin:
 def main(
     other: Annotated[Path, tyro.conf.Positional],
     texts: Path,
-    bundle: str = "models/bundled/de-en/4",
+    bundle: str = "models/bundled/de-en/5",
     other_bundle: str | None = None,
     sentences: int = 512,
     rounds: int = 9,

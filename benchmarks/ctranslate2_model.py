@@ -69,6 +69,8 @@ def convert(model: TranslationModel, directory: Path, *, end_id: int, quantizati
 
 def _projection(layer: GeneralizedSoftmax) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return weight and bias of the linear layer that has the same softmax."""
+    if layer.others:
+        raise ValueError("CTranslate2 has no component that copies: take a bundle of a kernel alone")
     (kernel,) = layer.components()
     weight = layer.weight.detach().double()
     if kernel.name == "lin":

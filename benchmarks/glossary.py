@@ -1,6 +1,6 @@
 """How well and how fast translations use the terms of a glossary.
 
-    .venv/bin/python -m benchmarks.glossary --pairs valid.de-en.tsv [--bundle models/bundled/de-en/4] [--rounds 5]
+    .venv/bin/python -m benchmarks.glossary --pairs valid.de-en.tsv [--bundle models/bundled/de-en/5] [--rounds 5]
 
 The pairs are lines of a source and its reference. Of those with one or two terms of `benchmarks.glossary_terms`, the
 usual word of the reference is replaced by the one that the glossary asks for. Printed are the fraction of terms that

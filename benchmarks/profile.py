@@ -1,6 +1,6 @@
 """Print where the time of a model goes: operators, the rest of each run of a graph, Python, waiting.
 
-    python -m benchmarks.profile models/bundled/de-en/4 --beam 5 --batch 32 --texts FILE
+    python -m benchmarks.profile models/bundled/de-en/5 --beam 5 --batch 32 --texts FILE
 
 Each repetition computes one batch, or decodes `--batch` sequences to the end. Python and runs of graphs are timed
 without a profiler. Operators are timed by onnxruntime's profiler in other repetitions; of each its own cost is

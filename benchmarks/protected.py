@@ -1,6 +1,6 @@
 """How many protected parts of generated sentences a translation has byte for byte and exactly once.
 
-    .venv/bin/python -m benchmarks.protected [models/bundled/de-en/4] [--pairs valid.de-en.tsv]
+    .venv/bin/python -m benchmarks.protected [models/bundled/de-en/5] [--pairs valid.de-en.tsv]
 
 An imported MarianMT with random weights is made by `python -m tests.support.marian_directory`.
 

@@ -1,6 +1,6 @@
 """Whether the tags of generated fragments of HTML are right in their translation.
 
-    .venv/bin/python -m benchmarks.tags [models/bundled/de-en/4] [--fragments 500] [--show 10]
+    .venv/bin/python -m benchmarks.tags [models/bundled/de-en/5] [--fragments 500] [--show 10]
 
 Printed are the fractions of the fragments whose tree of elements is that of the source up to the order of siblings, and
 of the tags around a number or a name that enclose the same number or name.

@@ -1,6 +1,6 @@
 """How well the confidence in German-English translations tells poor ones from acceptable ones.
 
-    .venv/bin/python -m benchmarks.translation_confidence models/bundled/de-en/4 --data-dir DIR
+    .venv/bin/python -m benchmarks.translation_confidence models/bundled/de-en/5 --data-dir DIR
 
 Poor is a translation of an everyday phrase that its pattern does not accept, one of the corpora whose chrF to the
 reference is below 30, and one of noise, which has no translation, whose chrF to the text itself is. AUROC is the

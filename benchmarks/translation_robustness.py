@@ -1,6 +1,6 @@
 """Measure how a German-English bundle deals with careless, short, numerical and unsuitable texts.
 
-    python -m benchmarks.translation_robustness models/bundled/de-en/4 --data-dir DIR
+    python -m benchmarks.translation_robustness models/bundled/de-en/5 --data-dir DIR
 
 Several bundles can be given. Texts of the corpus Tatoeba are translated as they are, without final punctuation, in
 lower case, and joined two by two; 200 generated sentences must copy every digit; translations of 100 everyday phrases

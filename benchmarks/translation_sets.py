@@ -1,6 +1,6 @@
 """Measure sets of translations: how often they hold an acceptable one on test texts, and how large they are.
 
-    python -m benchmarks.translation_sets models/bundled/de-en/4 --data-dir DIR
+    python -m benchmarks.translation_sets models/bundled/de-en/5 --data-dir DIR
 
 Sets are made by the calibration examples of the bundle; test texts are those of the manifest's quality.
 """

@@ -51,7 +51,7 @@ class DocumentFields(BaseModel):
     format: Annotated[str, Field(max_length=20)] | None = None
     """Format instead of that of the name, such as docx."""
     model: Annotated[str, Field(max_length=300)] | None = None
-    """Such as de-en or de-en:4; optional where one model translates."""
+    """Such as de-en or de-en:5; optional where one model translates."""
     source_language: Annotated[str, Field(max_length=16)] | None = None
     """Code of the document's language, which chooses among models."""
     target_language: Annotated[str, Field(max_length=16)] | None = None

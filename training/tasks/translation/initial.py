@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 _BUNDLED = "bundled/"
-"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/4`."""
+"""Begins the name of a bundle that is shipped with the project, such as `bundled/de-en/5`."""
 
 _IN_LAYER = re.compile(r"network\.(encoder|decoder)\.\d+\.")
 _LAST = re.compile(r"\.(output|outer)\.(weight|bias)$")

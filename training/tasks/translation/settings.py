@@ -161,7 +161,7 @@ class TranslationRecipe(Recipe):
     data: PairSettings
     network: TransformerSettings = Field(default_factory=lambda: TransformerSettings.model_validate({}))
     initial: str | None = None
-    """Run directory or bundle to start from, such as `bundled/de-en/4`: its tokenizer and its best weights. Network and
+    """Run directory or bundle to start from, such as `bundled/de-en/5`: its tokenizer and its best weights. Network and
     output layer must be the same, but a network with `norm: pre` may have more layers, which change nothing at first,
     and an output layer may have a further component `copy`, which has little weight at first; the int8 weights of a
     bundle are dequantized."""
