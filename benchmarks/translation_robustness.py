@@ -79,6 +79,8 @@ def main(
     for name, some in careless_pairs(pairs).items():
         rows.add(f"BLEU, {split}, {name}", [source for source, _ in some], _bleu(some), "{:.2f}")
     rows.add("numbers: sentences that copy every digit, %", numerical_sentences(), _copied)
+    greedy = "numbers, greedy search: sentences that copy every digit, %"
+    rows.add(greedy, numerical_sentences(), _copied, beam_size=1)
     for name, names in {"listed for training": listed_names(), "others": NAMES_NOT_LISTED[split]}.items():
         sentences = name_sentences(names, split)
         rows.add(f"names, {name}: sentences that copy all, %", [text for text, _ in sentences], _named(sentences))
@@ -108,9 +110,15 @@ class _Rows:
         self.rows: list[list[str]] = []
 
     def add(
-        self, name: str, texts: Sequence[str], value: Callable[[list[Translation]], float], form: str = "{:.1f}"
+        self,
+        name: str,
+        texts: Sequence[str],
+        value: Callable[[list[Translation]], float],
+        form: str = "{:.1f}",
+        *,
+        beam_size: int = 5,
     ) -> None:
-        self.rows.append([name, *(form.format(value(model.translate(texts))) for model in self._models)])
+        self.rows.append([name, *(form.format(value(model.translate(texts, beam_size))) for model in self._models)])
 
 
 def careless_pairs(pairs: Pairs) -> Mapping[str, Pairs]:

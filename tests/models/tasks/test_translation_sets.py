@@ -9,11 +9,12 @@ import pytest
 from models import BundleError, QueryError
 from models.decoding.beam_search import SearchOptions
 from models.reading import sha256_of
-from models.store import BUNDLED, load_bundle
+from models.store import load_bundle
 from models.tasks.prediction_sets import Penalty, SetPredictor
 from models.tasks.translation_sets import TranslationPredictor, first_acceptable
 from models.text.glossary import Glossary
 from models.text.markup import Markup
+from tests.fixtures.bundled import DE_EN, DE_EN_VERSION
 
 FILE = "scores.bin"
 TEXT = "Der Zug kommt."
@@ -68,8 +69,8 @@ def test_sentences_without_an_acceptable_translation_bound_the_coverage():
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
     """The bundled translator with 99 examples, whose probabilities before the first acceptable one are 0.01 to 0.99."""
-    path = tmp_path_factory.mktemp("bundles") / "de-en" / "4"
-    shutil.copytree(BUNDLED / "de-en" / "4", path)
+    path = tmp_path_factory.mktemp("bundles") / "de-en" / DE_EN_VERSION
+    shutil.copytree(DE_EN, path)
     _change(path, SetPredictor.written(rows(np.arange(1, 100) / 100)))
     return path
 
@@ -132,7 +133,7 @@ def test_manifest_and_summary_tell_the_examples(model):
 
 
 def test_a_model_without_examples_or_confidence_has_no_sets(bundle, tmp_path):
-    path = tmp_path / "de-en" / "4"
+    path = tmp_path / "de-en" / DE_EN_VERSION
     shutil.copytree(bundle, path)
     content = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
     without = content | {"config": {**content["config"], "confidence": None}}
@@ -141,5 +142,5 @@ def test_a_model_without_examples_or_confidence_has_no_sets(bundle, tmp_path):
         load_bundle(path)
     without = content | {"config": {**content["config"], "sets": None}}
     (path / "manifest.json").write_text(json.dumps(without), encoding="utf-8")
-    with pytest.raises(QueryError, match=r"de-en:\d+ has no calibration examples of translations"):
+    with pytest.raises(QueryError, match=f"de-en:{DE_EN_VERSION} has no calibration examples of translations"):
         load_bundle(path).translate(["Ja"], coverage=0.5)
