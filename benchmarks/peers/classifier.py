@@ -78,6 +78,7 @@ class Classifier:
         self._session = onnxruntime.InferenceSession(str(bundle / file), options, providers=providers)
         if device != "cpu" and "CUDAExecutionProvider" not in self._session.get_providers():
             raise RuntimeError("onnxruntime did not load its CUDA provider")
+        self._segments = any(each.name == "second" for each in self._session.get_inputs())
 
     @classmethod
     def warm(cls, bundle: Path, threads: int, device: str = "cpu") -> Self:
@@ -95,6 +96,8 @@ class Classifier:
             "lengths": np.array([sum(encoding.attention_mask) for encoding in encodings], np.int64),
             "k": np.array(min(TOP_K, len(self._labels)), np.int64),
         }
+        if self._segments:  # the second text of each begins behind its end: there is none
+            inputs["second"] = inputs["lengths"]
         values, classes = self._session.run(["log_probabilities", "classes"], inputs)
         return [
             {
