@@ -938,7 +938,7 @@ class GeneralizedSoftmax(nn.Module):
         return self._mean_with_gains(kernels.mean(-1), kernels.gather(1, attention.words), log_weight, attention)
 
     def _copied_words(self, parts: Components, others: Sequence[Distribution | None], terms: Terms) -> Attention | None:
-        """Return the distribution over few words that stands beside a single kernel, where it does, else None."""
+        """Return the distribution over few words that is mixed with a single kernel, None in other layers."""
         plain = terms.class_weights is None and parts.margin is None and not elementwise.is_transformed()
         return self._few_words(others) if plain and len(self.kernels) == 1 else None
 

@@ -108,8 +108,8 @@ def vocabulary_parallel_loss(
     There are no second derivatives.
 
     Raises `ValueError` in all processes for arguments of another shape or range, layers with `sparse_k`, `alpha`,
-    `label_smoothing` or margins, and targets that not exactly one process has as its class; on a GPU these have loss
-    NaN.
+    `label_smoothing`, `component_dropout` or margins, and targets that not exactly one process has as its class; on a
+    GPU these have loss NaN.
     """
     _check(shard, hidden, target)
     check_loss(reduction, 0.0, z_loss, temperature)
@@ -140,7 +140,7 @@ def _check(shard: GeneralizedSoftmax, hidden: Tensor, target: Tensor) -> None:
     check_hidden(shard.weight, hidden, shard.hidden_size)
     check_target_shape(hidden, target)
     check_integers(target)
-    for name in ("sparse_k", "label_smoothing", "angular_margin", "cosine_margin"):
+    for name in ("sparse_k", "label_smoothing", "component_dropout", "angular_margin", "cosine_margin"):
         if value := getattr(shard, name):
             raise ValueError(f"{name} = {value}: not possible where classes are shared between processes")
     if shard.alpha != 1.0:

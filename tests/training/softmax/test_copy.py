@@ -231,7 +231,7 @@ def test_smoothing_of_many_classes_mixes_those_of_the_source_alone(kernels: Any,
     assert all(bool(each.isfinite().all()) for each in gradients)
 
     def norm(*inputs: Tensor) -> Tensor:
-        """Return what a gradient penalty is: second derivatives follow from its gradient."""
+        """Return a gradient penalty, whose gradient has second derivatives."""
         return torch.autograd.grad(loss(*inputs).sum(), inputs[0], create_graph=True)[0].square().sum()
 
     assert torch.autograd.gradcheck(norm, given, atol=1e-4)

@@ -100,7 +100,7 @@ def _errors() -> dict[str, str]:
 
     sparse, smooth = (
         GeneralizedSoftmax(5, SIZE, dtype=torch.float64, **options)
-        for options in ({"sparse_k": 2}, {"label_smoothing": 0.1})
+        for options in ({"sparse_k": 2}, {"label_smoothing": 0.1}, {"component_dropout": 0.1})
     )
     return {
         "out of range": _error(lambda: loss(target=target + CLASSES)),

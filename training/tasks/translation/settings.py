@@ -171,7 +171,7 @@ class TranslationRecipe(Recipe):
     guided_alignment: GuidedAlignment | None = None
     """Train one head of cross-attention to align words, which `alignment` of the bundle then uses; not by default."""
     guided_copying: GuidedCopying | None = None
-    """Train a component `copy` of the output layer to point at what it can copy; not by default."""
+    """Train a component `copy` of the output layer to point at the targets in the source; not by default."""
 
     @model_validator(mode="after")
     def _vocabulary_of_something(self) -> Self:
