@@ -289,8 +289,6 @@ class Component(nn.Module, abc.ABC):
     """Whether the component has a distribution only where it is given a source; `reads_history` is false then."""
     learns: ClassVar[bool] = True
     """Whether the component has parameters; without any, and with a constant weight, no training depends on it."""
-    adjustable: ClassVar[frozenset[str]] = frozenset()
-    """Hyperparameters that no training depends on, so that trained parameters are right for other values too."""
     window: int | None = None
     """The most words of a history that the component reads; all of them without it."""
 
@@ -428,25 +426,16 @@ class Copy(Component):
     As of the pointer, the mean of `exp(q . e_s)` over the positions is a factor of the component's weight. Two others
     are `exp(gate . c)`, where c is the mean of the `e_s` that the component points at, by its probabilities of the
     positions (See et al. 2017, eq. 8): what stands there says whether it is to be copied; and `exp(log_factor)`, by
-    which a new component has little weight. Other than in training `preference` is added to the logarithm of the
-    weight: likelihood is that of all tokens, of which names are few, so that it may give copying too little for them.
+    which a new component has little weight.
     """
 
     name = "copy"
     reads_history = False
     reads_source = True
-    adjustable = frozenset({"preference"})
 
-    def __init__(
-        self, num_classes: int, hidden_size: int, *, weight: float | None = None, preference: float = 0.0
-    ) -> None:
+    def __init__(self, num_classes: int, hidden_size: int, *, weight: float | None = None) -> None:
         super().__init__(weight)
         del num_classes
-        if isinstance(preference, bool) or not isinstance(preference, int | float) or not math.isfinite(preference):
-            raise ValueError(f"preference of component {self.name!r} must be a finite number, not {preference!r}")
-        if preference and weight is not None:
-            raise ValueError(f"component {self.name!r} has a constant weight or a preference, not both")
-        self.preference = float(preference)
         self.query = nn.Parameter(torch.empty(hidden_size, hidden_size))
         self.offset = nn.Parameter(torch.empty(hidden_size))
         self.gate = nn.Parameter(torch.empty(hidden_size)) if weight is None else None
@@ -464,7 +453,7 @@ class Copy(Component):
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        return {"weight": self.weight, **({"preference": self.preference} if self.preference else {})}
+        return {"weight": self.weight}
 
     def distribution(self, hidden: Tensor, context: Source, temperature: float = 1.0) -> Attention:
         query = saveable(hidden) @ saveable(self.query) + saveable(self.offset)
@@ -476,7 +465,6 @@ class Copy(Component):
         pointed = found if temperature == 1.0 else Attention.pointing(scores, context, seen, 1.0)
         gains = at_least_float32(context.states @ saveable(self.gate))[:, None].expand(scores.shape).flatten(0, 1)
         gated = (pointed.log_weights.exp() * gains).sum(-1) + saveable(self.log_factor)
-        gated = gated if self.training or not self.preference else gated + self.preference
         return replace(found, log_mass=found.log_mass + gated)
 
 

@@ -314,10 +314,7 @@ class GeneralizedSoftmax(nn.Module):
                 {"name": kernel.name, **({"learnable": True} if kernel.learnable else kernel.hyperparameters)}
                 for kernel in self.components()
             ]
-            + [
-                {"name": each.name, **{k: v for k, v in each.hyperparameters.items() if k not in each.adjustable}}
-                for each in self.other_components()
-            ]
+            + [{"name": each.name, **each.hyperparameters} for each in self.other_components()]
         )
         """Kernels and fixed hyperparameters as JSON."""
         self.reset_parameters()

@@ -85,32 +85,6 @@ def test_the_weight_depends_on_what_is_pointed_at() -> None:
         assert found.log_mass.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_preference_counts_other_than_in_training() -> None:
-    """It is no part of the state: trained parameters are right for any."""
-    hidden, source, plain = _copied()
-    preferring = build_component("copy", 4, 1, preference=2.0).double()
-    preferring.load_state_dict(plain.state_dict())
-    assert preferring.hyperparameters == {"weight": None, "preference": 2.0}
-    found = {}
-    for component in (plain, preferring):
-        for mode in (True, False):
-            log_mass = component.train(mode).distribution(hidden, source).log_mass
-            found[component is plain, mode] = log_mass.item()
-    assert found[True, True] == found[True, False] == found[False, True]
-    assert found[False, False] == pytest.approx(found[True, True] + 2)
-    layer = GeneralizedSoftmax(5, 3, ["lin", {"name": "copy", "preference": 2.0}])
-    layer.load_state_dict(GeneralizedSoftmax(5, 3, ["lin", "copy"]).state_dict())
-
-
-@pytest.mark.parametrize(
-    ("hyperparameters", "message"),
-    [({"preference": math.inf}, "finite number"), ({"preference": 1.0, "weight": 0.2}, "not both")],
-)
-def test_preferences_that_are_impossible_are_refused(hyperparameters: dict[str, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build_component("copy", 5, 3, **hyperparameters)
-
-
 def test_a_mixture_that_copies_by_hand() -> None:
     """lin has 1/4 of each class, copying the weight 0.2."""
     hidden, source, _ = _copied()

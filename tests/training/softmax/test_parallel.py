@@ -98,7 +98,7 @@ def _errors() -> dict[str, str]:
     def differentiate_twice() -> None:
         torch.autograd.grad(loss(), hidden, create_graph=True)
 
-    sparse, smooth = (
+    sparse, smooth, dropout = (
         GeneralizedSoftmax(5, SIZE, dtype=torch.float64, **options)
         for options in ({"sparse_k": 2}, {"label_smoothing": 0.1}, {"component_dropout": 0.1})
     )
@@ -113,6 +113,7 @@ def _errors() -> dict[str, str]:
         "temperature": _error(lambda: loss(temperature=0.0)),
         "sparse": _error(lambda: loss(sparse)),
         "smooth": _error(lambda: loss(smooth)),
+        "dropout": _error(lambda: loss(dropout)),
         "few classes": _error(lambda: split_classes(GeneralizedSoftmax(1, SIZE))),
         "second derivatives": _error(differentiate_twice),
     }
@@ -218,4 +219,5 @@ def test_errors_are_raised_in_both_processes(ranks: list[dict[str, Any]]) -> Non
         assert {name for name, error in errors.items() if not error.startswith("ValueError")} == set()
         assert "sparse_k" in errors["sparse"]
         assert "label_smoothing" in errors["smooth"]
+        assert "component_dropout" in errors["dropout"]
         assert "target" in errors["out of range"]
