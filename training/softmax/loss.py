@@ -4,8 +4,9 @@ Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture compone
 
 A mixture's log-probability of a target needs two numbers of each component, the target's score and the logarithm of the
 normalizer, `[N, K]` each. `target_scores` computes them a chunk of positions at a time and drops the scores; its
-backward pass computes them again. Where the loss is that of a single softmax, its gradient is known as soon as the
-scores are, so `softmax_cross_entropy` needs one pass and a third fewer multiplications.
+backward pass computes them again. Where the sum of the losses is asked for, the gradient of a chunk is known as soon as
+the scores of all components are, so `softmax_cross_entropy` and `mixture_cross_entropy` need one pass and a quarter
+fewer multiplications.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,13 +20,14 @@ from torch.nn import functional
 from . import elementwise
 from .alpha_entmax import conjugate, dense_entmax, support
 from .kernel import at_least_float32, saveable
-from .passes import ComponentPass, Components, passes
+from .passes import ComponentPass, Components, common_chunks, passes
 from .sparse import best_classes
 
 __all__ = [
     "Components",
     "Terms",
     "check_loss",
+    "mixture_cross_entropy",
     "normalizer_of",
     "plain_target_scores",
     "scores_of_classes",
@@ -179,6 +181,24 @@ def softmax_cross_entropy(parts: Components, hidden: Tensor, target: Tensor, ter
     return loss
 
 
+def mixture_cross_entropy(
+    parts: Components, hidden: Tensor, target: Tensor, log_weights: Tensor, weights: Tensor | None = None
+) -> Tensor:
+    """Return the summed loss of a mixture: hidden `[N, d]`, target `[N]`, log_weights `[N, K + J]` -> scalar.
+
+        sum over n of -w_n log (sum over k <= K of exp(log_weights_nk) p_k(target_n) + sum over j > K of
+        exp(log_weights_nj))
+
+    for K components with the weights of a mixture, and J others, whose log-probabilities of the target log_weights
+    include. weights `[N]` are all 1 by default, and have no gradient. Of softmaxes, without `sparse_k` and with the
+    alpha 1.
+    """
+    tensors = [saveable(tensor) for tensor in (log_weights, hidden, *parts.tensors())]
+    differentiate = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors[1:])
+    loss: Tensor = _MixtureCrossEntropy.apply(parts, target, weights, differentiate, *tensors)  # type: ignore[no-untyped-call]
+    return loss
+
+
 def _autocast(device: str) -> torch.autocast:
     return torch.autocast(device, torch.get_autocast_dtype(device), torch.is_autocast_enabled(device))
 
@@ -290,7 +310,7 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         (component,) = passes(parts, hidden, tensors, gradients)
         if (kept := _gathered(parts)) and len(target) and not terms.label_smoothing:
             total = _sparse_cross_entropy(component, target, terms, kept, differentiate)
-            _SoftmaxCrossEntropy._save(ctx, target, inputs, gradients)
+            _save(ctx, [target], inputs, gradients or [None] * len(inputs))
             return total
         most = parts.weights[0].shape[0] // _FEW - 1
         for part in component.chunks():
@@ -320,40 +340,98 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
             del scores, backpropagate  # else they stay allocated while the next chunk is computed
         if gradients is not None:
             component.finish()
-        _SoftmaxCrossEntropy._save(ctx, target, inputs, gradients)
+        _save(ctx, [target], inputs, gradients or [None] * len(inputs))
         return total
 
     @staticmethod
-    def _save(ctx: Any, target: Tensor, inputs: Sequence[Tensor], gradients: Sequence[Tensor | None] | None) -> None:
-        ctx.types = [value.dtype for value in inputs]
-        kept = gradients or [None] * len(inputs)
-        # float16 would lose small gradients before the backward pass multiplies them by a loss scale.
-        ctx.save_for_backward(
-            target,
-            *inputs,
-            *(
-                gradient.to(torch.bfloat16) if gradient is not None and kind == torch.bfloat16 else gradient
-                for gradient, kind in zip(kept, ctx.types, strict=True)
-            ),
-        )
-
-    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        count = len(ctx.types)
-        target, *inputs = ctx.saved_tensors[: 1 + count]
+        target, *inputs = ctx.saved_tensors[: ctx.inputs]
         if torch.is_grad_enabled():
             with ctx.autocast:
                 loss = plain_losses(ctx.parts, inputs[0], inputs[1:], target, ctx.terms).sum()
                 found = _gradients_with_graph([loss], inputs, [grad], ctx.needs_input_grad[4:])
                 return None, None, None, None, *found
-        gradients = zip(ctx.saved_tensors[1 + count :], ctx.types, strict=True)
-        return (
-            None,
-            None,
-            None,
-            None,
-            *(None if gradient is None else (gradient * grad).to(kind) for gradient, kind in gradients),
-        )
+        return None, None, None, None, *_saved_gradients(ctx, grad)
+
+
+class _MixtureCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        parts: Components,
+        target: Tensor,
+        weights: Tensor | None,
+        differentiate: bool,
+        log_weights: Tensor,
+        hidden: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:
+        inputs = [log_weights, hidden, *tensors]
+        gradients = _sums(inputs[1:], ctx.needs_input_grad[5:]) if differentiate else None
+        of_weights = torch.zeros_like(log_weights) if ctx.needs_input_grad[4] else None
+        total = at_least_float32(hidden).new_zeros(())
+        ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
+        components = list(passes(parts, hidden, tensors, gradients))
+        for part in common_chunks(components):
+            found = [component.scores(part, target) for component in components]
+            columns = [scores.gather(1, target[part, None])[:, 0] for scores, _ in found]
+            softmaxes = [_softmax(scores, parts) for scores, _ in found]
+            joint = log_weights[part].clone()
+            joint[:, : len(found)] += torch.stack(columns, 1) - torch.stack([each for each, _ in softmaxes], 1)
+            losses = -torch.logsumexp(joint, dim=-1)
+            # What each component has of the target's probability, negative: the gradient of its logarithm.
+            shares = (joint + losses.clamp_max(torch.finfo(losses.dtype).max)[:, None]).exp_().neg_()
+            if weights is not None:
+                losses, shares = losses * weights[part], shares * weights[part, None]
+            total += losses.sum()
+            if of_weights is not None:
+                of_weights[part] = shares
+            while gradients is not None and found:  # what has been used is freed
+                (_, backpropagate), (_, grad) = found.pop(), softmaxes.pop()
+                share = shares[:, len(found), None]
+                backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
+                del backpropagate, grad
+            del found, softmaxes
+        if gradients is not None:
+            for component in components:
+                component.finish()
+        _save(ctx, [target, weights], inputs, [of_weights, *(gradients or [None] * (1 + len(tensors)))])
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if not torch.is_grad_enabled():
+            return None, None, None, None, *_saved_gradients(ctx, grad)
+        target, weights, log_weights, *inputs = ctx.saved_tensors[: ctx.inputs]
+        with ctx.autocast:
+            chosen, normalizers, _ = plain_target_scores(ctx.parts, inputs[0], inputs[1:], target)
+            kernels = chosen.shape[1]
+            joint = torch.cat([log_weights[:, :kernels] + chosen - normalizers, log_weights[:, kernels:]], dim=-1)
+            of_weights = -grad * torch.softmax(joint, dim=-1)
+            of_weights = of_weights if weights is None else of_weights * weights[:, None]
+            # log_weights may depend on hidden: the scores alone are differentiated here.
+            own = of_weights[:, :kernels]
+            found = _gradients_with_graph([chosen, normalizers], inputs, [own, -own], ctx.needs_input_grad[5:])
+            return None, None, None, None, of_weights, *found
+
+
+def _save(
+    ctx: Any, constants: Sequence[Tensor | None], inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
+) -> None:
+    """Save what a loss that knows the gradients of its inputs needs in the backward pass."""
+    ctx.types, ctx.inputs = [value.dtype for value in inputs], len(constants) + len(inputs)
+    # float16 would lose small gradients before the backward pass multiplies them by a loss scale.
+    kept = [
+        gradient.to(torch.bfloat16) if gradient is not None and kind == torch.bfloat16 else gradient
+        for gradient, kind in zip(gradients, ctx.types, strict=True)
+    ]
+    ctx.save_for_backward(*constants, *inputs, *kept)
+
+
+def _saved_gradients(ctx: Any, grad: Tensor) -> Iterator[Tensor | None]:
+    """Yield the gradients of a loss's inputs, given that of the loss."""
+    gradients = zip(ctx.saved_tensors[ctx.inputs :], ctx.types, strict=True)
+    return (None if gradient is None else (gradient * grad).to(kind) for gradient, kind in gradients)
 
 
 def plain_losses(parts: Components, hidden: Tensor, tensors: Sequence[Tensor], target: Tensor, terms: Terms) -> Tensor:

@@ -38,6 +38,7 @@ from .loss import (
     Components,
     Terms,
     check_loss,
+    mixture_cross_entropy,
     normalizer_of,
     plain_target_scores,
     scores_of_classes,
@@ -631,11 +632,15 @@ class GeneralizedSoftmax(nn.Module):
 
         Those found may be of targets outside the k best, which are finite in the loss (sparse paper, eq. 5).
         """
-        if self.others:
-            absent = torch.full_like(found[:, 0], -torch.inf)
-            columns = [absent if each is None else each.target_log_prob(target) for each in others]
-            found = torch.cat([found, torch.stack(columns, dim=-1)], dim=-1)
-        return torch.logsumexp(log_weights + found, dim=-1)
+        return torch.logsumexp(log_weights + self._with_others(target, others, found), dim=-1)
+
+    def _with_others(self, target: Tensor, others: Sequence[Distribution | None], found: Tensor) -> Tensor:
+        """Return log-probabilities of targets from all components: `[N]`, those of the kernels -> `[N, K]`."""
+        if not self.others:
+            return found
+        absent = torch.full_like(found[:, 0], -torch.inf)
+        columns = [absent if each is None else each.target_log_prob(target) for each in others]
+        return torch.cat([found, torch.stack(columns, dim=-1)], dim=-1)
 
     def _target_scores(self, parts: Components, hidden: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         if elementwise.is_transformed():
@@ -714,8 +719,10 @@ class GeneralizedSoftmax(nn.Module):
         alone = len(self.kernels) == 1 and all(each is None for each in others)
         if alone and not elementwise.is_transformed():
             total = softmax_cross_entropy(parts, rows, targets, terms)
-        else:
+        elif smoothing or z_loss or self.has_zeros or elementwise.is_transformed():
             total = self._losses(parts, rows, targets, others, terms).sum()
+        else:
+            total = self._mixture_loss(parts, rows, targets, others, terms)
         if reduction == "sum":
             return total
         weights = terms.of_targets(targets)
@@ -739,6 +746,24 @@ class GeneralizedSoftmax(nn.Module):
         if not bool(kept.all()):
             rows, targets = rows[kept], targets[kept]
         return rows, as_targets(targets, classes), terms
+
+    def _mixture_loss(
+        self,
+        parts: Components,
+        hidden: Tensor,
+        target: Tensor,
+        others: Sequence[Distribution | None],
+        terms: Terms,
+    ) -> Tensor:
+        """Return the sum of `_losses`, without smoothing and z-loss, in one pass: `[N, d]`, `[N]` -> scalar."""
+        log_weights = self._log_weights(hidden, others)
+        joint = self._without_some(log_weights)
+        joint = joint + self._with_others(target, others, joint.new_zeros(len(target), len(self.kernels)))
+        total = mixture_cross_entropy(parts, hidden, target, joint, terms.of_targets(target))
+        if self.num_components == 1 or not (self.variance_penalty or self.balance_penalty):
+            return total
+        penalties = self.penalties(log_weights.exp(), terms.kept)
+        return total + (penalties if terms.kept is None else penalties * terms.kept).sum()
 
     def _losses(
         self,
@@ -766,7 +791,7 @@ class GeneralizedSoftmax(nn.Module):
             added.append(-smoothing * mean)
         if terms.z_loss:
             added.append(terms.z_loss * normalizers.square().mean(-1))
-        if self.num_components > 1:
+        if self.num_components > 1 and (self.variance_penalty or self.balance_penalty):
             added.append(self.penalties(log_weights.exp(), kept))
         for other in added:
             losses = losses + (other if kept is None else other * kept)
@@ -810,7 +835,7 @@ class GeneralizedSoftmax(nn.Module):
             return found
 
         found = self._chunked(losses, saveable(as_rows(hidden)), saveable(as_rows(target)))
-        if self.num_components > 1:
+        if self.num_components > 1 and (self.variance_penalty or self.balance_penalty):
             found = found + self.penalties(self._log_weights(as_rows(hidden), []).exp())
         return found.view(hidden.shape[:-1])
 

@@ -16,7 +16,7 @@ from .kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_ty
 from .kernels import Linear
 from .margin import Margin
 
-__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "passes"]
+__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "common_chunks", "passes"]
 
 CHUNK_SCORES = 1 << 26
 """The most scores of one chunk, 256 MB of float32."""
@@ -123,6 +123,12 @@ def passes(
         )
 
 
+def common_chunks(components: Sequence["ComponentPass"]) -> Iterator[slice]:
+    """Yield the positions of chunks whose scores all components hold at the same time; see `ComponentPass.chunks`."""
+    blocks = sum(len(component._columns) for component in components)
+    return components[0]._chunks(True, len(components), blocks)
+
+
 @dataclass(frozen=True, slots=True)
 class _Sums:
     """Hold the gradients of one component, to which its chunks add; None for a tensor that needs none."""
@@ -200,11 +206,15 @@ class ComponentPass:
         On a CPU a chunk has a 16th of these, whose memory the allocator uses again, or those of as many positions,
         if these are more, as pay for reading the weight, or with `dense_gradient` for adding to its gradient as well.
         """
+        return self._chunks(dense_gradient, 1, len(self._columns))  # several products are in the cache together
+
+    def _chunks(self, dense_gradient: bool, components: int, blocks: int) -> Iterator[slice]:
+        """Yield the positions of chunks, of which that many components with together as many blocks are held."""
         classes, size = self._weight.shape
         most = self._most
         least = most // 16 if self._weight.device.type == "cpu" else most
-        products = min(most, max(least, classes * (size if dense_gradient else _LEAST_ROWS)))
-        rows = max(1, products // (classes * len(self._columns)))  # several products are in the cache together
+        products = min(most, components * max(least, classes * (size if dense_gradient else _LEAST_ROWS)))
+        rows = max(1, products // (classes * blocks))
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
     def plain_scores(self, part: slice, target: Tensor) -> Tensor:
