@@ -356,6 +356,17 @@ def test_autocast_has_all_products_with_the_classes_in_bfloat16_where_that_is_na
     assert found.types == [torch.bfloat16 if native else torch.float32] * products
 
 
+def test_nothing_is_differentiated_for_kernels_that_are_frozen() -> None:
+    layer = GeneralizedSoftmax(101, D, "lin, pow, unigram")
+    layer.requires_grad_(False)
+    trained = [layer.prior.requires_grad_(), layer.others[0].logits.requires_grad_()]
+    with _Products(101) as found:
+        loss = layer.loss(torch.randn(N, D), torch.arange(N))
+        loss.backward()
+    assert found.types == [torch.float32] * 2, "the scores"
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in trained)
+
+
 @pytest.mark.parametrize("kernels", ["lin", "mix2", "mixbig"])
 def test_gradients_under_autocast_have_the_error_of_rounded_factors(kernels: str) -> None:
     """bfloat16 has 8 bits. A backward pass with other scores than the forward pass was 18 % off for `mixbig`."""

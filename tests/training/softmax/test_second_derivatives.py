@@ -56,6 +56,17 @@ def test_a_gradient_penalty_has_the_gradients_of_the_reference(name: str, reduct
         torch.testing.assert_close(ours, plain, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.parametrize("kernels", ["log", "lin, pow", "hpb, unigram"])
+def test_a_gradient_penalty_with_class_weights_is_that_of_the_sum_over_positions(kernels: str) -> None:
+    layer, hidden, target = _layer({"kernels": kernels, "bias": True})
+    weight, inputs = torch.linspace(0.5, 2.0, V, dtype=torch.float64), [hidden, *layer.parameters()]
+    found, expected = (
+        _penalty(layer.loss(hidden, target, weight=weight, ignore_index=2, reduction=each).sum(), hidden, inputs)
+        for each in ("sum", "none")
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
 def test_a_gradient_penalty_is_that_of_cross_entropy() -> None:
     layer, hidden, target = _layer({"kernels": "lin"})
     found = _penalty(layer.loss(hidden, target), hidden, [hidden, layer.weight])
