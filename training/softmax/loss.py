@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from . import elementwise
 from .alpha_entmax import conjugate, dense_entmax, support
-from .kernel import at_least_float32, saveable
+from .kernel import at_least_float32, readable, saveable
 from .passes import ComponentPass, Components, common_chunks, passes
 from .sparse import best_classes
 
@@ -303,55 +303,24 @@ class _SoftmaxCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         *tensors: Tensor,
     ) -> Tensor:
-        inputs = [hidden, *tensors]
-        gradients = _sums(inputs, ctx.needs_input_grad[4:]) if differentiate else None
-        total = at_least_float32(hidden).new_zeros(())
         ctx.parts, ctx.terms, ctx.autocast = parts, terms, _autocast(hidden.device.type)
-        (component,) = passes(parts, hidden, tensors, gradients)
-        if (kept := _gathered(parts)) and len(target) and not terms.label_smoothing:
-            total = _sparse_cross_entropy(component, target, terms, kept, differentiate)
-            _save(ctx, [target], inputs, gradients or [None] * len(inputs))
-            return total
-        most = parts.weights[0].shape[0] // _FEW - 1
-        for part in component.chunks():
-            scores, backpropagate = component.scores(part, target)
-            own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
-            chosen = scores.gather(1, target[part, None])[:, 0]
-            mean_score = own.mean_class(scores) if terms.label_smoothing else None
-            few = None if parts.alpha == 1.0 else support(scores, parts.alpha)
-            dense = bool(terms.label_smoothing) or parts.margin is not None
-            gathered = few is not None and not dense and few.classes.shape[1] <= most
-            if few is not None and gathered:
-                normalizer = few.value
-                if gradients is not None:
-                    grad = _of_few(own, few.probabilities, normalizer, target[part])
-                    classes = torch.cat([few.classes, target[part, None]], dim=1)
-                    _backpropagate_chosen(component, classes, grad, part.start)
-            elif gradients is None:
-                normalizer = _normalizer(scores, parts) if few is None else few.value
-            else:
-                if few is None:
-                    normalizer, grad = _softmax(scores, parts)
-                else:
-                    normalizer, grad = few.value, _at(few.classes, few.probabilities, scores)
-                backpropagate(own.gradient(grad, target[part], normalizer))
-                del grad
-            total += own.of_position(target[part], chosen, normalizer, mean_score).sum()
-            del scores, backpropagate  # else they stay allocated while the next chunk is computed
-        if gradients is not None:
-            component.finish()
-        _save(ctx, [target], inputs, gradients or [None] * len(inputs))
-        return total
+        ctx.save_for_backward(target, hidden, *tensors)
+        wanted = ctx.needs_input_grad[4:] if differentiate else None
+        loss, gradients = _loss_of_one(parts, target, terms, [hidden, *tensors], wanted)
+        ctx.gradients = _rounded(gradients, [hidden, *tensors])
+        return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        target, *inputs = ctx.saved_tensors[: ctx.inputs]
-        if torch.is_grad_enabled():
-            with ctx.autocast:
+        target, *inputs = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[4:]
+        with ctx.autocast:
+            if torch.is_grad_enabled():
                 loss = plain_losses(ctx.parts, inputs[0], inputs[1:], target, ctx.terms).sum()
-                found = _gradients_with_graph([loss], inputs, [grad], ctx.needs_input_grad[4:])
-                return None, None, None, None, *found
-        return None, None, None, None, *_saved_gradients(ctx, grad)
+                return None, None, None, None, *_gradients_with_graph([loss], inputs, [grad], wanted)
+            if ctx.gradients is None:
+                ctx.gradients = _loss_of_one(ctx.parts, target, ctx.terms, inputs, wanted)[1]
+        return None, None, None, None, *_handed_over(ctx, grad, inputs)
 
 
 class _MixtureCrossEntropy(torch.autograd.Function):
@@ -366,72 +335,144 @@ class _MixtureCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         *tensors: Tensor,
     ) -> Tensor:
-        inputs = [log_weights, hidden, *tensors]
-        gradients = _sums(inputs[1:], ctx.needs_input_grad[5:]) if differentiate else None
-        of_weights = torch.zeros_like(log_weights) if ctx.needs_input_grad[4] else None
-        total = at_least_float32(hidden).new_zeros(())
         ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
-        components = list(passes(parts, hidden, tensors, gradients))
-        for part in common_chunks(components):
-            found = [component.scores(part, target) for component in components]
-            columns = [scores.gather(1, target[part, None])[:, 0] for scores, _ in found]
-            softmaxes = [_softmax(scores, parts) for scores, _ in found]
-            joint = log_weights[part].clone()
-            joint[:, : len(found)] += torch.stack(columns, 1) - torch.stack([each for each, _ in softmaxes], 1)
-            losses = -torch.logsumexp(joint, dim=-1)
-            # What each component has of the target's probability, negative: the gradient of its logarithm.
-            shares = (joint + losses.clamp_max(torch.finfo(losses.dtype).max)[:, None]).exp_().neg_()
-            if weights is not None:
-                losses, shares = losses * weights[part], shares * weights[part, None]
-            total += losses.sum()
-            if of_weights is not None:
-                of_weights[part] = shares
-            while gradients is not None and found:  # what has been used is freed
-                (_, backpropagate), (_, grad) = found.pop(), softmaxes.pop()
-                share = shares[:, len(found), None]
-                backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
-                del backpropagate, grad
-            del found, softmaxes
-        if gradients is not None:
-            for component in components:
-                component.finish()
-        _save(ctx, [target, weights], inputs, [of_weights, *(gradients or [None] * (1 + len(tensors)))])
-        return total
+        ctx.save_for_backward(target, weights, log_weights, hidden, *tensors)
+        wanted = ctx.needs_input_grad[5:] if differentiate else None
+        loss, gradients = _loss_of_mixture(parts, target, weights, log_weights, [hidden, *tensors], wanted)
+        ctx.gradients = _rounded(gradients, [log_weights, hidden, *tensors])
+        return loss
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        if not torch.is_grad_enabled():
-            return None, None, None, None, *_saved_gradients(ctx, grad)
-        target, weights, log_weights, *inputs = ctx.saved_tensors[: ctx.inputs]
+        target, weights, log_weights, *inputs = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[5:]
         with ctx.autocast:
-            chosen, normalizers, _ = plain_target_scores(ctx.parts, inputs[0], inputs[1:], target)
-            kernels = chosen.shape[1]
-            joint = torch.cat([log_weights[:, :kernels] + chosen - normalizers, log_weights[:, kernels:]], dim=-1)
-            of_weights = -grad * torch.softmax(joint, dim=-1)
-            of_weights = of_weights if weights is None else of_weights * weights[:, None]
-            # log_weights may depend on hidden: the scores alone are differentiated here.
-            own = of_weights[:, :kernels]
-            found = _gradients_with_graph([chosen, normalizers], inputs, [own, -own], ctx.needs_input_grad[5:])
-            return None, None, None, None, of_weights, *found
+            if torch.is_grad_enabled():
+                chosen, normalizers, _ = plain_target_scores(ctx.parts, inputs[0], inputs[1:], target)
+                kernels = chosen.shape[1]
+                joint = torch.cat([log_weights[:, :kernels] + chosen - normalizers, log_weights[:, kernels:]], dim=-1)
+                of_weights = -grad * torch.softmax(joint, dim=-1)
+                of_weights = of_weights if weights is None else of_weights * weights[:, None]
+                # log_weights may depend on hidden: the scores alone are differentiated here.
+                own = of_weights[:, :kernels]
+                found = _gradients_with_graph([chosen, normalizers], inputs, [own, -own], wanted)
+                return None, None, None, None, of_weights, *found
+            if ctx.gradients is None:
+                ctx.gradients = _loss_of_mixture(ctx.parts, target, weights, log_weights, inputs, wanted)[1]
+        return None, None, None, None, *_handed_over(ctx, grad, [log_weights, *inputs])
 
 
-def _save(
-    ctx: Any, constants: Sequence[Tensor | None], inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
-) -> None:
-    """Save what a loss that knows the gradients of its inputs needs in the backward pass."""
-    ctx.types, ctx.inputs = [value.dtype for value in inputs], len(constants) + len(inputs)
+def _loss_of_one(
+    parts: Components, target: Tensor, terms: Terms, inputs: Sequence[Tensor], wanted: Sequence[bool] | None
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Return `softmax_cross_entropy`, and its gradients in hidden states and `parts.tensors()` that are wanted."""
+    hidden, *tensors = inputs
+    gradients = None if wanted is None else _sums(inputs, wanted)
+    none: list[Tensor | None] = [None] * len(inputs)
+    total = at_least_float32(hidden).new_zeros(())
+    (component,) = passes(parts, hidden, tensors, gradients)
+    if (kept := _gathered(parts)) and len(target) and not terms.label_smoothing:
+        return _sparse_cross_entropy(component, target, terms, kept, gradients is not None), gradients or none
+    most = parts.weights[0].shape[0] // _FEW - 1
+    for part in component.chunks():
+        scores, backpropagate = component.scores(part, target)
+        own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
+        chosen = scores.gather(1, target[part, None])[:, 0]
+        mean_score = own.mean_class(scores) if terms.label_smoothing else None
+        few = None if parts.alpha == 1.0 else support(scores, parts.alpha)
+        dense = bool(terms.label_smoothing) or parts.margin is not None
+        gathered = few is not None and not dense and few.classes.shape[1] <= most
+        if few is not None and gathered:
+            normalizer = few.value
+            if gradients is not None:
+                grad = _of_few(own, few.probabilities, normalizer, target[part])
+                classes = torch.cat([few.classes, target[part, None]], dim=1)
+                _backpropagate_chosen(component, classes, grad, part.start)
+        elif gradients is None:
+            normalizer = _normalizer(scores, parts) if few is None else few.value
+        else:
+            if few is None:
+                normalizer, grad = _softmax(scores, parts)
+            else:
+                normalizer, grad = few.value, _at(few.classes, few.probabilities, scores)
+            backpropagate(own.gradient(grad, target[part], normalizer))
+            del grad
+        total += own.of_position(target[part], chosen, normalizer, mean_score).sum()
+        del scores, backpropagate  # else they stay allocated while the next chunk is computed
+    if gradients is not None:
+        component.finish()
+    return total, gradients or none
+
+
+def _loss_of_mixture(
+    parts: Components,
+    target: Tensor,
+    weights: Tensor | None,
+    log_weights: Tensor,
+    inputs: Sequence[Tensor],
+    wanted: Sequence[bool] | None,
+) -> tuple[Tensor, list[Tensor | None]]:
+    """Return `mixture_cross_entropy` and its gradients in log_weights, hidden states and `parts.tensors()`.
+
+    That in log_weights is always computed, of the others those that are wanted.
+    """
+    hidden, *tensors = inputs
+    gradients = None if wanted is None else _sums(inputs, wanted)
+    of_weights = torch.zeros_like(log_weights)
+    total = at_least_float32(hidden).new_zeros(())
+    components = list(passes(parts, hidden, tensors, gradients))
+    for part in common_chunks(components):
+        found = [component.scores(part, target) for component in components]
+        columns = [scores.gather(1, target[part, None])[:, 0] for scores, _ in found]
+        softmaxes = [_softmax(scores, parts) for scores, _ in found]
+        joint = log_weights[part].clone()
+        joint[:, : len(found)] += torch.stack(columns, 1) - torch.stack([each for each, _ in softmaxes], 1)
+        losses = -torch.logsumexp(joint, dim=-1)
+        # What each component has of the target's probability, negative: the gradient in the logarithm of its part.
+        shares = (joint + losses.clamp_max(torch.finfo(losses.dtype).max)[:, None]).exp_().neg_()
+        if weights is not None:
+            losses, shares = losses * weights[part], shares * weights[part, None]
+        total += losses.sum()
+        of_weights[part] = shares
+        while gradients is not None and found:  # what has been used is freed
+            (_, backpropagate), (_, grad) = found.pop(), softmaxes.pop()
+            share = shares[:, len(found), None]
+            backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
+            del backpropagate, grad
+        del found, softmaxes
+    if gradients is not None:
+        for component in components:
+            component.finish()
+    return total, [of_weights, *(gradients or [None] * len(inputs))]
+
+
+def _rounded(gradients: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return gradients as they are kept until the backward pass."""
     # float16 would lose small gradients before the backward pass multiplies them by a loss scale.
-    kept = [
-        gradient.to(torch.bfloat16) if gradient is not None and kind == torch.bfloat16 else gradient
-        for gradient, kind in zip(gradients, ctx.types, strict=True)
+    return [
+        gradient.to(torch.bfloat16) if gradient is not None and value.dtype == torch.bfloat16 else gradient
+        for gradient, value in zip(gradients, inputs, strict=True)
     ]
-    ctx.save_for_backward(*constants, *inputs, *kept)
 
 
-def _saved_gradients(ctx: Any, grad: Tensor) -> Iterator[Tensor | None]:
-    """Yield the gradients of a loss's inputs, given that of the loss."""
-    gradients = zip(ctx.saved_tensors[ctx.inputs :], ctx.types, strict=True)
-    return (None if gradient is None else (gradient * grad).to(kind) for gradient, kind in gradients)
+def _handed_over(ctx: Any, grad: Tensor, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return the gradients of the inputs, given that of the loss, and forget them: `[V, d]` is not held twice.
+
+    Where a graph is retained, a second backward pass computes them again.
+    """
+    gradients, ctx.gradients = ctx.gradients, None
+    return [
+        None if gradient is None else _times(gradient, grad).to(value.dtype)
+        for gradient, value in zip(gradients, inputs, strict=True)
+    ]
+
+
+def _times(gradient: Tensor, grad: Tensor) -> Tensor:
+    """Return gradient times a scalar, in its memory where possible."""
+    functorch = torch._C._functorch
+    if functorch.is_legacy_batchedtensor(grad) or functorch.is_batchedtensor(grad):  # several scalars
+        return gradient * grad
+    return gradient if readable(grad) and float(grad) == 1.0 else gradient.mul_(grad)
 
 
 def plain_losses(parts: Components, hidden: Tensor, tensors: Sequence[Tensor], target: Tensor, terms: Terms) -> Tensor:

@@ -224,6 +224,21 @@ def test_gradients_are_scaled_by_what_comes_from_above() -> None:
     torch.testing.assert_close(scaled, -2.5 * plain)
 
 
+@pytest.mark.parametrize("kernels", ["pow", "lin, hpb, unigram"])
+def test_a_retained_graph_gives_the_same_gradients_again(kernels: Any) -> None:
+    layer, (hidden, target) = _layer(kernels), _batch()
+    inputs = [hidden, *layer.parameters()]
+    loss = layer.loss(hidden, target)
+    first = torch.autograd.grad(loss, inputs, retain_graph=True)
+    kept = [gradient.clone() for gradient in first]
+    second = torch.autograd.grad(3 * loss, inputs, retain_graph=True)
+    batched = torch.autograd.grad(loss, inputs, torch.arange(3.0, dtype=torch.float64), is_grads_batched=True)
+    for before, one, three, several in zip(kept, first, second, batched, strict=True):
+        assert torch.equal(one, before)
+        torch.testing.assert_close(three, 3 * one)
+        torch.testing.assert_close(several, torch.stack([0 * one, one, 2 * one]))
+
+
 def test_float32_gradients_are_as_good_as_plain_ones() -> None:
     layer, (hidden, target) = _layer(["lin", "log", "pow"]), _batch()
     truth = torch.autograd.grad(reference.losses(layer, hidden, target).sum(), (hidden, *layer.parameters()))

@@ -82,7 +82,7 @@ def test_loss_and_gradients(
 ) -> None:
     """On a CPU ignored positions are left out; where looking at them costs waiting they count 0 times."""
     if not looks:
-        for module in ("mixture", "sparse", "alpha_entmax"):
+        for module in ("loss", "mixture", "sparse", "alpha_entmax"):
             monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
     monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
     monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 3 * V)
@@ -129,7 +129,7 @@ class _Reads(TorchDispatchMode):
 @pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_no_value_is_read_where_that_costs_waiting(name: str, reduction: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("mixture", "sparse", "alpha_entmax"):
+    for module in ("loss", "mixture", "sparse", "alpha_entmax"):
         monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
     layer, hidden, target = _layer(name)
     with _Reads() as reads:
