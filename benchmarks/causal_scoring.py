@@ -3,8 +3,8 @@
     .venv/bin/python -m benchmarks.causal_scoring --model gpt2
 
 Random weights of a published configuration; the texts are random tokens. Both sides take turns in one run, each at its
-best setting: transformers tries eager attention and SDPA and several batch sizes, sorted by length. For continuations of
-one context it reads the context once and keeps its keys and values; a last row is that of a client that sends the
+best setting: transformers tries eager attention and SDPA and several batch sizes, sorted by length. For continuations
+of one context it reads the context once and keeps its keys and values; a last row is that of a client that sends the
 context with each. Prints medians in tokens/s, their ratio, and the largest difference of a text's log-probability.
 """
 
