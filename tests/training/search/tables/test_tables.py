@@ -17,7 +17,6 @@ OTHER_BUDGETS = {
     ("mixtures-swda", "lin-longer"): ["loop.epochs", "loop.patience"],
     ("mixtures-swda-16", "lin-wide"): ["network.hidden_size"],
     ("mixtures-swda-16", "lin-longer"): ["loop.epochs", "loop.patience"],
-    ("mixture-collapse", "lin-longer"): ["loop.epochs", "loop.patience", "output_layer.kernels"],
     ("mixture-collapse", "equal-first"): ["loop.equal_weights_steps"],
     ("softmax-ptb", "lin-wide"): ["network.hidden_size"],
     ("softmax-ptb", "lin-unlocked"): ["loop.weight_decay", *_DROPOUT],
