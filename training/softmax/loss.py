@@ -434,7 +434,7 @@ def _loss_of_mixture(
             losses, shares = losses * weights[part], shares * weights[part, None]
         total += losses.sum()
         of_weights[part] = shares
-        while gradients is not None and found:  # what has been used is freed
+        while gradients is not None and found:  # memory of used scores is freed
             (_, backpropagate), (_, grad) = found.pop(), softmaxes.pop()
             share = shares[:, len(found), None]
             backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
