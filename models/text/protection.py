@@ -166,7 +166,7 @@ class Protection:
         return None if not spans else _marked(text, spans[:_MAX_PARTS] if given else spans)
 
     def _known(self, text: str) -> list[tuple[Span, Kind | None]]:
-        if not self.kinds or _SIGNIFICANT.search(text) is None:
+        if not self.kinds:
             return []
         found: list[tuple[Span, Kind | None]] = []
         for match in itertools.islice(_matches(_pattern(self.kinds), text), _MAX_PARTS):
@@ -221,6 +221,9 @@ def _matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     start = 0
     while start < len(text):
         end = start + _WINDOW
+        if _SIGNIFICANT.search(text, start, end + _LONGEST_PART) is None:
+            start = end
+            continue
         for match in pattern.finditer(text, start, end + _LONGEST_PART):
             if match.start() >= end:
                 break
