@@ -6,7 +6,8 @@ Autograd would pass over `[N, V]` once for every operation of a kernel's formula
 here computes score and derivative together and needs one pass back. Hyperparameters are numbers; learnt ones take the
 plain formulas of `training.softmax.kernels`. Tests hold both to `training.softmax.reference`.
 
-Allocating memory costs more than a pass over it, so inside `overwriting()` results overwrite their inputs.
+Allocating memory costs more than a pass over it, so inside `overwriting()` results overwrite their inputs, and what
+they need besides is memory that chunks share.
 """
 
 import contextlib
@@ -19,11 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .memory import Lease, Reserve
+
 __all__ = [
     "first_derivative",
     "gaussian_overlap",
     "is_transformed",
     "logarithm",
+    "norm_and_last",
     "of_distance",
     "of_product",
     "overwrites",
@@ -34,15 +38,19 @@ __all__ = [
     "power",
     "radial_basis",
     "scaled",
+    "squared_norm",
     "takes_plain_formulas",
     "wavelet",
 ]
 
 Backward = Callable[..., tuple[Tensor | None, ...]]
-Slope = Callable[[Tensor], tuple[Tensor, Tensor | float]]
-"""A function from distances `[N, V]`, which it may overwrite, to scores and their derivative in the distance."""
+Slope = Callable[[Tensor], tuple[Tensor, Tensor | None, float]]
+"""A function from distances `[N, V]`, which it may overwrite, to scores and their derivative in the distance.
 
-_overwrites = ContextVar("_overwrites", default=False)
+The derivative is a matrix, or all ones where there is none, times a number.
+"""
+
+_lease: ContextVar[Lease | None] = ContextVar("_lease", default=None)
 _plain = ContextVar("_plain", default=False)
 
 
@@ -66,17 +74,20 @@ def first_derivative(backward: Backward) -> Backward:
 
 def overwrites() -> bool:
     """Return whether functions may overwrite their inputs, as inside `overwriting()`."""
-    return _overwrites.get()
+    return not torch.compiler.is_compiling() and _lease.get() is not None
 
 
 @contextlib.contextmanager
-def overwriting() -> Iterator[None]:
-    """Let functions called within overwrite products, and their backward pass, which runs once, the gradient."""
-    token = _overwrites.set(True)
+def overwriting(lease: Lease | None = None) -> Iterator[None]:
+    """Let functions called within overwrite products, and their backward pass, which runs once, the gradient.
+
+    They take memory from the lease, which must not end before the backward pass has run; without one it is new.
+    """
+    token = _lease.set(Reserve().lease() if lease is None else lease)
     try:
         yield
     finally:
-        _overwrites.reset(token)
+        _lease.reset(token)
 
 
 def takes_plain_formulas() -> bool:
@@ -103,135 +114,190 @@ def plain_formulas() -> Iterator[None]:
         _plain.reset(token)
 
 
-def power(distance: Tensor, p: float) -> tuple[Tensor, Tensor | float]:
+def power(distance: Tensor, p: float) -> tuple[Tensor, Tensor | None, float]:
     """Return `-D^(p/2)` and its derivative in the distance D."""
     if p == 2.0:
-        return distance.neg_(), -1.0
+        return distance.neg_(), None, -1.0
     raised, slope = _raised(distance, p)
-    return raised.neg_(), slope.neg_()
+    return raised.neg_(), slope, -1.0
 
 
-def logarithm(distance: Tensor, p: float) -> tuple[Tensor, Tensor | float]:
+def logarithm(distance: Tensor, p: float) -> tuple[Tensor, Tensor | None, float]:
     """Return `-log(1 + D^(p/2))` and its derivative in the distance D."""
     if p == 2.0:
-        inverse = torch.add(distance, 1.0).reciprocal_()
-        return distance.log1p_().neg_(), inverse.neg_()
+        inverse = distance.add_(1.0).reciprocal_()
+        return torch.log(inverse, out=_like(inverse)), inverse, -1.0
     raised, slope = _raised(distance, p)
-    slope.div_(raised + 1.0)
-    return raised.log1p_().neg_(), slope.neg_()
+    inverse = raised.add_(1.0).reciprocal_()
+    return inverse.log(), slope.mul_(inverse), -1.0
 
 
-def radial_basis(distance: Tensor, gamma: float) -> tuple[Tensor, Tensor | float]:
+def radial_basis(distance: Tensor, gamma: float) -> tuple[Tensor, Tensor | None, float]:
     """Return `exp(-gamma D)` and its derivative in the distance D."""
     score = distance.mul_(-gamma).exp_()
-    return score, score * -gamma
+    return score, _like(score).copy_(score), -gamma
 
 
-def wavelet(distance: Tensor, a: float, b: float) -> tuple[Tensor, Tensor | float]:
+def wavelet(distance: Tensor, a: float, b: float) -> tuple[Tensor, Tensor | None, float]:
     """Return `cos(D / a) exp(-D / b)` and its derivative in the distance D."""
-    angle = distance / a
+    angle = torch.mul(distance, 1.0 / a, out=_like(distance))
     decay = distance.mul_(-1.0 / b).exp_()
-    sine = torch.sin(angle).mul_(decay)
+    sine = torch.sin(angle, out=_like(angle)).mul_(decay)
     score = angle.cos_().mul_(decay)
-    return score, sine.mul_(-1.0 / a).add_(score, alpha=-1.0 / b)
+    return score, sine.add_(score, alpha=a / b), -1.0 / a
 
 
-def polynomial(product: Tensor, alpha: float, c: float, p: int) -> tuple[Tensor, Tensor | float]:
+def polynomial(product: Tensor, alpha: float, c: float, p: int) -> tuple[Tensor, Tensor | None, float]:
     """Return `(alpha x + c)^p` and its derivative in the inner product x."""
     base = product.mul_(alpha).add_(c)
     if p == 1:
-        return base, alpha
-    slope = base if p == 2 else base.pow(p - 1)
-    return slope * base, slope.mul_(p * alpha)
+        return base, None, alpha
+    slope = base if p == 2 else torch.pow(base, p - 1, out=_like(base))
+    return torch.mul(slope, base, out=_like(base)), slope, p * alpha
 
 
 def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
     """Return `D^(p/2)` and its derivative; D is kept above 0, where the derivative is infinite for p < 2."""
     distance.clamp_min_(torch.finfo(distance.dtype).tiny ** 0.5)
-    raised = distance.pow(p / 2)
-    return raised, torch.div(raised, distance).mul_(p / 2)
+    raised = torch.pow(distance, p / 2, out=_like(distance))
+    return raised, torch.div(raised, distance, out=distance).mul_(p / 2)
 
 
 def of_distance(function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
     """Apply a function to `||W_v - h||^2`, from products `-2 W_v . h` `[N, V]` and squared norms `[V]`, `[N]`."""
-    score: Tensor = _OfDistance.apply(_overwrites.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
+    score: Tensor = _OfDistance.apply(_lease.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
     return score
 
 
 class _OfDistance(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, overwrite: bool, function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor
+        ctx: Any, lease: Lease | None, function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor
     ) -> Tensor:
-        distance = torch.add(class_norm, product, out=_into(overwrite, product))
-        score, slope = function(distance.add_(position_norm[:, None]).clamp_min_(0.0))
+        distance = torch.add(class_norm, product, out=_into(lease, product))
+        score, slope, ctx.factor = function(distance.add_(position_norm[:, None]).clamp_min_(0.0))
         # All large tensors are saved like this, so that checkpointing can drop them.
-        ctx.overwrite = overwrite
-        ctx.save_for_backward(_as_tensor(slope, score))
+        ctx.lease = lease
+        ctx.save_for_backward(slope)
         return score
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by_distance = torch.mul(grad, ctx.saved_tensors[0], out=_into(ctx.overwrite, grad))
-        return None, None, by_distance, by_distance.sum(0), by_distance.sum(1)
+        by_distance = _scaled_product(grad, ctx.saved_tensors[0], ctx.factor, _into(ctx.lease, grad))
+        return None, None, by_distance, _sum_of_rows(by_distance), _sum_of_columns(by_distance)
 
 
 def of_product(function: Slope, product: Tensor) -> Tensor:
     """Apply a function to inner products `[N, V]`."""
-    score: Tensor = _OfProduct.apply(_overwrites.get(), function, product)  # type: ignore[no-untyped-call]
+    score: Tensor = _OfProduct.apply(_lease.get(), function, product)  # type: ignore[no-untyped-call]
     return score
 
 
 class _OfProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, overwrite: bool, function: Slope, product: Tensor) -> Tensor:
-        score, slope = function(product.detach() if overwrite else product.clone())
-        ctx.overwrite = overwrite
-        ctx.save_for_backward(_as_tensor(slope, score))
+    def forward(ctx: Any, lease: Lease | None, function: Slope, product: Tensor) -> Tensor:
+        score, slope, ctx.factor = function(product.clone() if lease is None else product.detach())
+        ctx.lease = lease
+        ctx.save_for_backward(slope)
         return score
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (slope,) = ctx.saved_tensors
-        return None, None, torch.mul(grad, slope, out=_into(ctx.overwrite, grad))
+        return None, None, _scaled_product(grad, ctx.saved_tensors[0], ctx.factor, _into(ctx.lease, grad))
 
 
 def scaled(product: Tensor, factor: Tensor) -> Tensor:
     """Return inner products times a factor of each class: `[N, V]`, `[V]` -> `[N, V]`."""
-    score: Tensor = _Scaled.apply(_overwrites.get(), product, factor)  # type: ignore[no-untyped-call]
+    score: Tensor = _Scaled.apply(_lease.get(), product, factor)  # type: ignore[no-untyped-call]
     return score
 
 
 class _Scaled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, overwrite: bool, product: Tensor, factor: Tensor) -> Tensor:
-        ctx.overwrite = overwrite
+    def forward(ctx: Any, lease: Lease | None, product: Tensor, factor: Tensor) -> Tensor:
+        ctx.lease = lease
         ctx.save_for_backward(product if ctx.needs_input_grad[2] else product.new_empty(0), factor)
-        return torch.mul(product, factor)
+        return torch.mul(product, factor, out=_like(product))
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, factor = ctx.saved_tensors
         wanted = ctx.needs_input_grad[2]
-        by_factor = torch.mul(product, grad, out=_into(ctx.overwrite, product)).sum(0) if wanted else None
-        return None, torch.mul(grad, factor, out=_into(ctx.overwrite, grad)), by_factor
+        by_factor = _sum_of_rows(torch.mul(product, grad, out=_into(ctx.lease, product))) if wanted else None
+        return None, torch.mul(grad, factor, out=_into(ctx.lease, grad)), by_factor
 
 
-def _into(overwrite: bool, tensor: Tensor) -> Tensor | None:
+def _into(lease: Lease | None, tensor: Tensor) -> Tensor | None:
     """Return the `out` argument: the tensor itself to overwrite it, None for new memory."""
-    return tensor.detach() if overwrite else None
+    return None if lease is None else tensor.detach()
 
 
-def _as_tensor(slope: Tensor | float, like: Tensor) -> Tensor:
-    return slope.to(like.dtype) if isinstance(slope, Tensor) else like.new_full((), slope)
+def _like(matrix: Tensor, lease: Lease | None = None) -> Tensor:
+    """Return memory for a matrix like another one, of a lease, by default that of `overwriting`, where there is one."""
+    lease = lease or _lease.get()
+    return torch.empty_like(matrix) if lease is None else lease.like(matrix)
 
 
-def _scaled_product(grad: Tensor, slope: Tensor, factor: float, out: Tensor | None) -> Tensor:
-    """Return `factor * grad * slope`, in one pass over `[N, V]`."""
+def _scaled_product(grad: Tensor, slope: Tensor | None, factor: float, out: Tensor | None) -> Tensor:
+    """Return `factor * grad * slope`, in one pass over `[N, V]`; the slope is 1 without one."""
+    if slope is None:
+        return torch.mul(grad, factor, out=out)
+    if factor == 1.0:
+        return torch.mul(grad, slope, out=out)
     return torch.addcmul(grad.new_zeros(()), grad, slope, value=factor, out=out)
+
+
+def _sum_of_rows(matrix: Tensor) -> Tensor:
+    """Return `[V]` of `[N, V]`, in half the time of `sum`."""
+    # `mv` and not `@`, which autocast would run in half precision.
+    return torch.mv(matrix.t(), matrix.new_ones(matrix.shape[0]))
+
+
+def _sum_of_columns(matrix: Tensor) -> Tensor:
+    """Return `[N]` of `[N, V]`, in half the time of `sum`."""
+    return torch.mv(matrix, matrix.new_ones(matrix.shape[1]))
+
+
+def squared_norm(vectors: Tensor) -> Tensor:
+    """Return `||x||^2` of each row, with a gradient in one pass: `[M, e]` -> `[M]`."""
+    norm: Tensor = _SquaredNorm.apply(vectors)  # type: ignore[no-untyped-call]
+    return norm
+
+
+class _SquaredNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> Tensor:
+        ctx.save_for_backward(vectors)
+        return (vectors * vectors).sum(-1)
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (ctx.saved_tensors[0] * (2.0 * grad)[..., None],)
+
+
+def norm_and_last(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return `||x||^2` of each row without its last number, and that number: `[..., e]` -> 2 of `[...]`."""
+    found: tuple[Tensor, Tensor] = _NormAndLast.apply(vectors)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _NormAndLast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(vectors)
+        others = vectors[..., :-1]
+        return (others * others).sum(-1), vectors[..., -1].clone()
+
+    @staticmethod
+    @first_derivative
+    def backward(ctx: Any, by_norm: Tensor, by_last: Tensor) -> tuple[Tensor | None, ...]:
+        result = ctx.saved_tensors[0] * (2.0 * by_norm)[..., None]
+        result[..., -1] = by_last
+        return (result,)
 
 
 def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor]], dimensions: int) -> Tensor:
@@ -241,7 +307,7 @@ def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor
     log-variance, `[V]` each, and the position's, `[N]` each.
     """
     flat = [statistic for side in sides for statistic in side]
-    score: Tensor = _GaussianOverlap.apply(_overwrites.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
+    score: Tensor = _GaussianOverlap.apply(_lease.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
     return score
 
 
@@ -256,23 +322,26 @@ class _GaussianOverlap(torch.autograd.Function):
         return class_variance.exp().mul_(cls.FACTOR), variance.exp().mul_(cls.FACTOR)[:, None]
 
     @staticmethod
-    def forward(ctx: Any, overwrite: bool, dimensions: int, count: int, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, lease: Lease | None, dimensions: int, count: int, *tensors: Tensor) -> Tensor:
         cls, half, total = _GaussianOverlap, 0.5 * dimensions, None
-        ctx.overwrite, slopes = overwrite, []
+        factor = -0.5 * cls.FACTOR
+        slopes, inverses = [], []
         for product, *side in zip(tensors[:count], *(tensors[count + i :: 4] for i in range(4)), strict=True):
             class_norm, class_variance, norm, variance = side
-            inverse = torch.add(*cls.shares(class_variance, variance)).reciprocal_()
-            factor = -0.5 * cls.FACTOR
-            slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(overwrite, product))
-            slope.add_((factor * norm)[:, None]).clamp_max_(0.0).mul_(inverse).add_(half)
-            slopes.append(slope)
-            logarithm = inverse.log_()
+            inverse = torch.add(*cls.shares(class_variance, variance), out=_like(product)).reciprocal_()
+            slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(lease, product))
+            slope.add_((factor * norm)[:, None]).clamp_max_(0.0)
+            slope = torch.addcmul(slope.new_full((), half), slope, inverse, out=slope)
             if total is None:
+                logarithm = torch.log(inverse, out=_like(inverse))
                 total = torch.add(slope, logarithm, alpha=half, out=logarithm)
             else:
+                logarithm = torch.log(inverse, out=_like(inverse) if len(slopes) == 1 else logarithm)
                 total.add_(logarithm, alpha=half).add_(slope)
-        ctx.count = count
-        ctx.save_for_backward(*slopes, *tensors[count:])
+            slopes.append(slope)
+            inverses.append(inverse)
+        ctx.count, ctx.lease = count, lease
+        ctx.save_for_backward(*slopes, *inverses, *tensors[count:])
         assert total is not None
         return total
 
@@ -281,18 +350,21 @@ class _GaussianOverlap(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by_products: list[Tensor] = []
         by_sides: list[Tensor] = []
-        saved = ctx.saved_tensors
-        sides = saved[ctx.count :]
-        for slope, class_variance, variance in zip(saved[: ctx.count], sides[1::4], sides[3::4], strict=True):
-            class_share, share = _GaussianOverlap.shares(class_variance, variance)
-            inverse = (class_share + share).reciprocal_()  # again, because it would take as much memory as the slope
+        saved, count, lease = ctx.saved_tensors, ctx.count, ctx.lease
+        slopes, inverses, sides = saved[:count], saved[count : 2 * count], saved[2 * count :]
+        share = _like(grad, lease)
+        for slope, inverse, class_variance in zip(slopes, inverses, sides[1::4], strict=True):
+            # The last product may take the place of the gradient.
+            place = grad if len(by_products) == count - 1 else slope
+            class_share = class_variance.exp().mul_(_GaussianOverlap.FACTOR)
             # Negative slope in the logarithm of the sum of the variances.
-            by_both = torch.mul(grad, slope, out=_into(ctx.overwrite, slope))
+            by_both = torch.mul(grad, slope, out=_into(lease, slope))
+            total = _sum_of_columns(by_both)
             # In this order, because `inverse * class_share` is at most 1 and the others can be huge.
-            by_class = (inverse * class_share).mul_(by_both)
-            by_position = by_class.sum(1).sub_(by_both.sum(1))
-            by_product = _scaled_product(grad, inverse, -0.5 * _GaussianOverlap.FACTOR, _into(ctx.overwrite, slope))
-            by_sides += [by_product.sum(0), by_class.sum(0).neg_(), by_product.sum(1), by_position]
+            by_class = torch.mul(inverse, class_share, out=share).mul_(by_both)
+            by_product = _scaled_product(grad, inverse, -0.5 * _GaussianOverlap.FACTOR, _into(lease, place))
+            by_sides += [_sum_of_rows(by_product), _sum_of_rows(by_class).neg_()]
+            by_sides += [_sum_of_columns(by_product), _sum_of_columns(by_class).sub_(total)]
             by_products.append(by_product)
         return None, None, None, *by_products, *by_sides
 
@@ -303,19 +375,19 @@ def poincare(product: Tensor, classes: tuple[Tensor, ...], positions: tuple[Tens
     classes are `-2 scale / class_gap`, `class_norm / class_gap`, `1 / class_gap`, `[V]` each; the scale maps a
     word into the ball, which products `[N, V]` do not include; positions are `norm` and `2 / gap`, `[N]` each.
     """
-    score: Tensor = _Poincare.apply(_overwrites.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
+    score: Tensor = _Poincare.apply(_lease.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
     return score
 
 
 class _Poincare(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, overwrite: bool, product: Tensor, *sides: Tensor) -> Tensor:
+    def forward(ctx: Any, lease: Lease | None, product: Tensor, *sides: Tensor) -> Tensor:
         factor, class_norm, class_gap, norm, gap = sides
-        excess = torch.addcmul(class_norm, norm[:, None], class_gap).addcmul_(product, factor)
+        excess = torch.addcmul(class_norm, norm[:, None], class_gap, out=_like(product)).addcmul_(product, factor)
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
         excess.clamp_min_(torch.finfo(excess.dtype).tiny ** 0.5).mul_(gap[:, None])
-        root = torch.addcmul(excess, excess, excess, value=0.5).sqrt_()  # lacks the factor sqrt(2)
-        ctx.overwrite = overwrite
+        root = torch.addcmul(excess, excess, excess, value=0.5, out=_like(excess)).sqrt_()  # lacks the factor sqrt(2)
+        ctx.lease = lease
         ctx.save_for_backward(product, root, *sides)
         return torch.add(excess, root, alpha=math.sqrt(2), out=excess).log1p_().neg_()
 
@@ -324,16 +396,15 @@ class _Poincare(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, root, factor, class_norm, class_gap, norm, gap = ctx.saved_tensors
         scale = gap * -math.sqrt(0.5)
-        by_distance = torch.div(grad, root, out=_into(ctx.overwrite, root)).mul_(scale[:, None])
-        by_factor = torch.mul(product, by_distance, out=_into(ctx.overwrite, product))
-        # `mv` and not `@`, which autocast would run in half precision.
+        by_distance = torch.div(grad, root, out=_into(ctx.lease, root)).mul_(scale[:, None])
+        by_factor = torch.mul(product, by_distance, out=_into(ctx.lease, product))
         by_norm = torch.mv(by_distance, class_gap)
         by_gap = torch.mv(by_distance, class_norm) + norm * by_norm + torch.mv(by_factor, factor)
         return (
             None,
-            torch.mul(by_distance, factor, out=_into(ctx.overwrite, grad)),
-            by_factor.sum(0),
-            by_distance.sum(0),
+            torch.mul(by_distance, factor, out=_into(ctx.lease, grad)),
+            _sum_of_rows(by_factor),
+            _sum_of_rows(by_distance),
             torch.mv(by_distance.t(), norm),
             by_norm,
             by_gap / gap,

@@ -121,6 +121,8 @@ def from_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 def squared_norm(vectors: Tensor) -> Tensor:
     """Return `||x||^2` of each row: `[M, e]` -> `[M]`."""
+    if elementwise.overwrites() and vectors.requires_grad:
+        return elementwise.squared_norm(vectors)
     return (vectors * vectors).sum(-1)
 
 

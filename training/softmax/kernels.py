@@ -261,8 +261,11 @@ class _Gaussians(Kernel):
         """Return for each Gaussian the squared norm of its mean and its log-variance, `[V]` each."""
         count = self.gaussians(weight.shape[1])
         parts = weight.unflatten(1, (count, -1))
-        norms = squared_norm(parts[:, :, :-1])
-        variances = parts[:, :, -1].clamp(-_LOG_VARIANCE_BOUND, _LOG_VARIANCE_BOUND)
+        if elementwise.overwrites() and weight.requires_grad:
+            norms, variances = elementwise.norm_and_last(parts)
+        else:
+            norms, variances = squared_norm(parts[:, :, :-1]), parts[:, :, -1]
+        variances = variances.clamp(-_LOG_VARIANCE_BOUND, _LOG_VARIANCE_BOUND)
         return tuple(statistic for i in range(count) for statistic in (norms[:, i], variances[:, i]))
 
     def score(self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int) -> Tensor:

@@ -225,8 +225,7 @@ class _TargetScores(torch.autograd.Function):
         places = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
             # In equal chunks the backward pass computes the same scores: rounding may depend on the number of rows.
-            for part in component.chunks(dense_gradient=not kept):
-                scores = component.plain_scores(part, target)
+            for part, scores, _ in component.scored(target, dense_gradient=not kept):
                 chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
                 if classes is not None:
                     means[part, k], further[part, k] = scores.mean(-1), scores.gather(1, classes[part])
@@ -235,7 +234,6 @@ class _TargetScores(torch.autograd.Function):
                     normalizers[part, k] = torch.logsumexp(best[part, k], dim=-1)
                 else:
                     normalizers[part, k] = _normalizer(scores, parts)
-                del scores
         ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
         ctx.save_for_backward(target, classes, normalizers, best, places, hidden, *tensors)
         return (chosen, normalizers) if classes is None else (chosen, normalizers, means, further)
@@ -270,8 +268,7 @@ class _TargetScores(torch.autograd.Function):
                 grad = torch.cat([probabilities * grad_normalizers[:, k, None], grad_chosen[:, k, None]], dim=1)
                 _backpropagate_chosen(component, torch.cat([places[:, k], target[:, None]], dim=1), grad)
                 continue
-            for part in component.chunks():
-                scores, backpropagate = component.scores(part, target)
+            for part, scores, backpropagate in component.scored(target):
                 grad = _probabilities(scores, normalizers[part, k], ctx.parts)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
@@ -279,7 +276,6 @@ class _TargetScores(torch.autograd.Function):
                     grad.add_(grad_means[part, k, None] / grad.shape[1])
                     grad.scatter_add_(1, classes[part], grad_further[part, k])
                 backpropagate(grad)
-                del scores, backpropagate, grad  # else they stay allocated while the next chunk is computed
             component.finish()
         return (
             None,
@@ -374,8 +370,7 @@ def _loss_of_one(
     if (kept := _gathered(parts)) and len(target) and not terms.label_smoothing:
         return _sparse_cross_entropy(component, target, terms, kept, gradients is not None), gradients or none
     most = parts.weights[0].shape[0] // _FEW - 1
-    for part in component.chunks():
-        scores, backpropagate = component.scores(part, target)
+    for part, scores, backpropagate in component.scored(target):
         own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
         chosen = scores.gather(1, target[part, None])[:, 0]
         mean_score = own.mean_class(scores) if terms.label_smoothing else None
@@ -396,9 +391,7 @@ def _loss_of_one(
             else:
                 normalizer, grad = few.value, _at(few.classes, few.probabilities, scores)
             backpropagate(own.gradient(grad, target[part], normalizer))
-            del grad
         total += own.of_position(target[part], chosen, normalizer, mean_score).sum()
-        del scores, backpropagate  # else they stay allocated while the next chunk is computed
     if gradients is not None:
         component.finish()
     return total, gradients or none
@@ -421,10 +414,11 @@ def _loss_of_mixture(
     of_weights = torch.zeros_like(log_weights)
     total = at_least_float32(hidden).new_zeros(())
     components = list(passes(parts, hidden, tensors, gradients))
-    for part in common_chunks(components):
-        found = [component.scores(part, target) for component in components]
-        columns = [scores.gather(1, target[part, None])[:, 0] for scores, _ in found]
-        softmaxes = [_softmax(scores, parts) for scores, _ in found]
+    chunks = common_chunks(components)
+    for found in zip(*(component.scored(target, chunks=chunks) for component in components), strict=True):
+        part = found[0][0]
+        columns = [scores.gather(1, target[part, None])[:, 0] for _, scores, _ in found]
+        softmaxes = [_softmax(scores, parts) for _, scores, _ in found]
         joint = log_weights[part].clone()
         joint[:, : len(found)] += torch.stack(columns, 1) - torch.stack([each for each, _ in softmaxes], 1)
         losses = -torch.logsumexp(joint, dim=-1)
@@ -434,12 +428,10 @@ def _loss_of_mixture(
             losses, shares = losses * weights[part], shares * weights[part, None]
         total += losses.sum()
         of_weights[part] = shares
-        while gradients is not None and found:  # memory of used scores is freed
-            (_, backpropagate), (_, grad) = found.pop(), softmaxes.pop()
-            share = shares[:, len(found), None]
-            backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
-            del backpropagate, grad
-        del found, softmaxes
+        if gradients is not None:
+            for k, ((_, _, backpropagate), (_, grad)) in enumerate(zip(found, softmaxes, strict=True)):
+                share = shares[:, k, None]
+                backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
     if gradients is not None:
         for component in components:
             component.finish()
@@ -501,14 +493,12 @@ def _sparse_cross_entropy(
 ) -> Tensor:
     """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
     chosen, normalizers, best, classes = [], [], [], []
-    for part in component.chunks(dense_gradient=False):
-        scores = component.plain_scores(part, target)
+    for part, scores, _ in component.scored(target, dense_gradient=False):
         values, kept = best_classes(scores, sparse_k)
         normalizers.append(torch.logsumexp(values, dim=-1))
         chosen.append(scores.gather(1, target[part, None])[:, 0])
         best.append(values.sub(normalizers[-1][:, None]).exp_())
         classes.append(kept)
-        del scores
     normalizer = torch.cat(normalizers)
     if differentiate:
         grad = _of_few(terms, torch.cat(best), normalizer, target)

@@ -1,6 +1,10 @@
 """Scores and gradients of one component, computed in chunks of positions.
 
-Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of one chunk.
+A matrix product of few rows is slow, and elementwise functions are slow on what does not fit into a CPU's cache. So the
+products of a chunk are computed together, and all between them and their gradients in blocks of a chunk's rows.
+
+Shapes: `N` positions, `V` classes (words), `d` hidden size, `K` mixture components, `n` positions of a chunk, `m` of
+them in a block.
 """
 
 import itertools
@@ -15,6 +19,7 @@ from . import elementwise
 from .kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
 from .kernels import Linear
 from .margin import Margin
+from .memory import Lease, Reserve
 
 __all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "common_chunks", "passes"]
 
@@ -24,8 +29,8 @@ _CHUNK_WEIGHTS = 1 << 18
 """Elements of the weight whose statistics a CPU computes at a time: 1 MB of float32, which stays in a core's cache."""
 _LEAST_ROWS = 128
 """Positions of a chunk that pay for reading the weight."""
-_ALIGNED = 16
-"""Elements that rows of scores are aligned to, 64 bytes of float32."""
+_BLOCK_SCORES = 1 << 20
+"""Scores that a CPU computes elementwise functions of at a time: 4 MB of float32, which its cache holds some of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +109,7 @@ def passes(
     projections = 1 + count
     at_bias = projections + (parts.projections is not None)
     first = at_bias + (parts.bias is not None)
+    reserve = Reserve()
     for k, kernel in enumerate(parts.kernels):
         own = slice(first, first := first + len(list(kernel.parameters())))
         which = 1 + (k if count > 1 else 0)
@@ -119,14 +125,23 @@ def passes(
             hyperparameters=totals[own],
         )
         yield ComponentPass(
-            parts, kernel, hidden, values[which], projection, bias, values[own], component_sums, sums is not None
+            parts,
+            kernel,
+            hidden,
+            values[which],
+            projection,
+            bias,
+            values[own],
+            component_sums,
+            reserve,
+            differentiates=sums is not None,
         )
 
 
-def common_chunks(components: Sequence["ComponentPass"]) -> Iterator[slice]:
-    """Yield the positions of chunks whose scores all components hold at the same time; see `ComponentPass.chunks`."""
-    blocks = sum(len(component._columns) for component in components)
-    return components[0]._chunks(True, len(components), blocks)
+def common_chunks(components: Sequence["ComponentPass"]) -> list[slice]:
+    """Return the positions of chunks whose products all components hold at a time; see `ComponentPass.chunks`."""
+    products = sum(len(component._columns) for component in components)
+    return list(components[0]._chunks(True, len(components), products))
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +153,32 @@ class _Sums:
     projection: Tensor | None
     bias: Tensor | None
     hyperparameters: list[Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Some positions, their products with all classes, and the gradients of both, as far as they are known."""
+
+    first: int
+    """Their first one."""
+    hidden: Tensor
+    """`[n, d]`, as the other tensors with a graph from it or the component's parameters."""
+    vectors: Tensor
+    positions: Sequence[Tensor]
+    """Per-position terms, `[n]` each."""
+    products: Sequence[Tensor]
+    """`[p n, V]` for each of the component's p blocks of equal columns; gradients take their place."""
+    by_positions: Sequence[Tensor]
+    """The gradients of per-position terms."""
+    propagated: list[slice]
+    """The rows whose gradients are known."""
+
+    def __len__(self) -> int:
+        return self.vectors.shape[0]
+
+    def rows(self, block: slice) -> list[Tensor]:
+        """Return the products of a block, or their gradients: one `[m, V]` for each of the kernel's blocks."""
+        return [rows[block] for product in self.products for rows in product.split(len(self))]
 
 
 class ComponentPass:
@@ -157,11 +198,14 @@ class ComponentPass:
         bias: Tensor | None,
         hyperparameters: Sequence[Tensor],
         sums: _Sums,
+        reserve: Reserve,
+        *,
         differentiates: bool,
     ) -> None:
         self._softcap, self._temperature, self._margin = parts.softcap, parts.temperature, parts.margin
         self._most = parts.chunk_scores or CHUNK_SCORES
         self._kernel, self._hidden, self._sums, self._differentiates = kernel, hidden, sums, differentiates
+        self._reserve = reserve
         # The blocks of one word's columns follow each other.
         groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
         self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
@@ -206,10 +250,10 @@ class ComponentPass:
         On a CPU a chunk has a 16th of these, whose memory the allocator uses again, or those of as many positions,
         if these are more, as pay for reading the weight, or with `dense_gradient` for adding to its gradient as well.
         """
-        return self._chunks(dense_gradient, 1, len(self._columns))  # several products are in the cache together
+        return self._chunks(dense_gradient, 1, len(self._columns))
 
     def _chunks(self, dense_gradient: bool, components: int, blocks: int) -> Iterator[slice]:
-        """Yield the positions of chunks, of which that many components with together as many blocks are held."""
+        """Yield the positions of chunks, of which that many components with together as many products are held."""
         classes, size = self._weight.shape
         most = self._most
         least = most // 16 if self._weight.device.type == "cpu" else most
@@ -217,16 +261,32 @@ class ComponentPass:
         rows = max(1, products // (classes * blocks))
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
-    def plain_scores(self, part: slice, target: Tensor) -> Tensor:
-        """Return scores `[n, V]` of a chunk, given all targets `[N]`, and keep nothing for a backward pass."""
-        with torch.no_grad(), elementwise.overwriting():
-            component = self._component(self._hidden[part])
-            products = list(self._products(self._call("position_vectors", component)))
-            positions = tuple(self._call("position_statistics", at_least_float32(component)))
-            scores = self._call("score", products, tuple(self._class_leaves), positions, self._weight.shape[1])
-            scores = at_least_float32(scores)
-            self._set_margin(scores, target[part])
-        return self._adjusted(scores)
+    def scored(
+        self, target: Tensor, *, dense_gradient: bool = True, chunks: Sequence[slice] | None = None
+    ) -> Iterator[tuple[slice, Tensor, Callable[[Tensor], None]]]:
+        """Yield positions, their scores `[m, V]`, and a function that adds the gradient of these to the sums.
+
+        target: all targets `[N]`, whose scores have the margin. Each step ends the use of the scores and of their
+        gradient, both of which may be overwritten. Without `dense_gradient`, and where nothing has a gradient, the
+        function must not be called. chunks: those of `common_chunks` instead of `chunks()`. Gradients are complete
+        when the iteration has ended.
+        """
+        differentiates = self._differentiates and dense_gradient
+        for part in self.chunks(dense_gradient) if chunks is None else chunks:
+            lease, of_block = self._reserve.lease(), self._reserve.lease()
+            chunk = self._chunk(part, lease, differentiates)
+            for block in self._blocks(len(chunk)):
+                yield self._block(chunk, block, target, of_block, differentiates)
+                of_block.end()
+            if chunk.propagated:
+                self._propagate(chunk)
+            lease.end()
+
+    def _blocks(self, count: int) -> Iterator[slice]:
+        """Yield the rows of a chunk's blocks."""
+        of_cpu = max(1, _BLOCK_SCORES // self._weight.shape[0])
+        rows = of_cpu if self._weight.device.type == "cpu" else count
+        return (slice(start, min(start + rows, count)) for start in range(0, count, max(1, rows)))
 
     def _set_margin(self, scores: Tensor, target: Tensor) -> Callable[[Tensor], None] | None:
         """Give the targets' scores `[n, V]` the margin, in place; return a function that does so with gradients.
@@ -302,29 +362,39 @@ class ComponentPass:
         component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
         return component if self._origin is None else self._moved(component)
 
-    def scores(self, part: slice, target: Tensor) -> tuple[Tensor, Callable[[Tensor], None]]:
-        """Return detached scores `[n, V]` of a chunk, and a function that adds their gradient to the sums.
-
-        target: all targets `[N]`, whose scores have the margin.
-        """
-        sums, weight = self._sums, self._weight
-        hidden = self._leaf(self._hidden[part], sums.hidden is not None)
-        with torch.set_grad_enabled(self._differentiates):
+    def _chunk(self, part: slice, lease: Lease, differentiates: bool) -> _Chunk:
+        """Return positions with their products, in the memory of a lease."""
+        with torch.set_grad_enabled(differentiates):
+            hidden = self._leaf(self._hidden[part], self._sums.hidden is not None)
             component = self._component(hidden)
             vectors = self._call("position_vectors", component)
             positions = self._call("position_statistics", at_least_float32(component))
-        fixed = vectors.detach()
-        products = [self._leaf(product) for product in self._products(fixed)]
-        leaves = [self._leaf(statistic) for statistic in positions]
-        with torch.set_grad_enabled(self._differentiates), elementwise.overwriting():
-            scores = self._call("score", products, tuple(self._class_leaves), tuple(leaves), weight.shape[1])
+        fixed, products = vectors.detach(), []
+        for words, columns in self._columns:
+            stacked = _stack([fixed[:, each] for each in columns])
+            products.append(_product(stacked, self._factor[:, words], lease))
+        by_positions = [torch.zeros_like(statistic) for statistic in positions] if differentiates else []
+        return _Chunk(part.start, hidden, vectors, positions, products, by_positions, [])
+
+    def _block(
+        self, chunk: _Chunk, block: slice, target: Tensor, lease: Lease, differentiates: bool
+    ) -> tuple[slice, Tensor, Callable[[Tensor], None]]:
+        """Return the positions of some rows of a chunk, and the rest of what `scored` yields."""
+        sums, places = self._sums, chunk.rows(block)
+        part = slice(chunk.first + block.start, chunk.first + block.stop)
+        kind = torch.promote_types(places[0].dtype, torch.float32)
+        products = [self._leaf(_converted(product, kind, lease), differentiates) for product in places]
+        leaves = [self._leaf(statistic[block], differentiates) for statistic in chunk.positions]
+        with torch.set_grad_enabled(differentiates), elementwise.overwriting(lease):
+            scores = self._call("score", products, tuple(self._class_leaves), tuple(leaves), self.hidden_size)
             scores = at_least_float32(scores)
             # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
             reusable = self._kernel.differentiates_fast()
         known = scores.detach() if reusable else scores.detach().clone()
         without_margin = self._set_margin(known, target[part])
         adjusted = self._adjusted(known)
-        slope = None if self._softcap is None and self._temperature == 1.0 else self._slope(adjusted)
+        unadjusted = self._softcap is None and self._temperature == 1.0
+        slope = None if unadjusted or not differentiates else self._slope(adjusted)
 
         def backpropagate(grad: Tensor) -> None:
             if slope is not None:
@@ -341,37 +411,45 @@ class ComponentPass:
             ]
             inputs = [*products, *classes, *leaves, *(value for value, _ in learnt)]
             grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
-            grad_vectors = self._through_products(fixed, [next(grads) for _ in products], vectors.requires_grad)
+            for place in places:
+                by_product = next(grads)
+                if by_product.data_ptr() != place.data_ptr():
+                    place.copy_(by_product)
             for total in self._class_sums:
                 total += next(grads)
-            grad_leaves = [next(grads) for _ in leaves]
+            for total in chunk.by_positions:
+                total[block] = next(grads)
             for _, total in learnt:
                 total += next(grads)
-            self._add_gradients([vectors, *positions], [grad_vectors, *grad_leaves], self._position_sums(part, hidden))
+            chunk.propagated.append(block)
 
-        return adjusted, backpropagate
+        return part, adjusted, backpropagate
 
-    def _products(self, vectors: Tensor) -> Iterator[Tensor]:
-        """Yield inner products `[n, V]` of all blocks, with one matrix product for equal columns of the weight."""
-        for words, positions in self._columns:
-            stacked = _stack([vectors[:, columns] for columns in positions])
-            yield from at_least_float32(_product(stacked, self._factor[:, words])).split(vectors.shape[0])
+    def _propagate(self, chunk: _Chunk) -> None:
+        """Add the gradients of a chunk, which stand in the place of its products, to the sums."""
+        for block in self._blocks(len(chunk)):
+            if block not in chunk.propagated:
+                for place in chunk.rows(block):
+                    place.zero_()
+        by_vectors = self._through_products(chunk)
+        part = slice(chunk.first, chunk.first + len(chunk))
+        outputs, grads = [chunk.vectors, *chunk.positions], [by_vectors, *chunk.by_positions]
+        self._add_gradients(outputs, grads, self._position_sums(part, chunk.hidden))
 
-    def _through_products(self, vectors: Tensor, grads: Sequence[Tensor], wanted: bool) -> Tensor:
-        """Add the products' part of the weight's gradient; return the gradient of the vectors, 0 unless `wanted`."""
-        total, factors = self._sums.weight, self._factor
-        result, remaining = torch.zeros_like(at_least_float32(vectors)), iter(grads)
-        for words, positions in self._columns:
-            grad = _stack([next(remaining) for _ in positions]).to(factors.dtype)
+    def _through_products(self, chunk: _Chunk) -> Tensor:
+        """Add the products' part of the weight's gradient; return that of the vectors, 0 where none is wanted."""
+        total, vectors = self._sums.weight, chunk.vectors.detach()
+        result = torch.zeros_like(at_least_float32(vectors))
+        for (words, positions), grad in zip(self._columns, chunk.products, strict=True):
             if total is not None:
                 stacked = _stack([vectors[:, columns] for columns in positions]).to(grad.dtype)
                 if total.dtype == grad.dtype:
                     total[:, words].addmm_(grad.t(), stacked)
                 else:
                     total[:, words] += _matrix_product(grad.t(), stacked)
-            if wanted:
-                back = _matrix_product(grad, factors[:, words])
-                for columns, share in zip(positions, back.split(vectors.shape[0]), strict=True):
+            if chunk.vectors.requires_grad:
+                back = _matrix_product(grad, self._factor[:, words])
+                for columns, share in zip(positions, back.split(len(chunk)), strict=True):
                     result[:, columns] += share
         return result
 
@@ -412,7 +490,7 @@ class ComponentPass:
             return
         for rows in self._class_chunks():
             weight = self._leaf(self._moved(self._weight[rows]), total is not None)
-            with torch.enable_grad():
+            with torch.enable_grad(), elementwise.overwriting():
                 statistics = self._call("class_statistics", weight)
             inputs = [] if total is None else [(weight, total[rows])]
             self._add_gradients(statistics, [own[rows] for own in self._class_sums], inputs)
@@ -423,11 +501,15 @@ def _matrix_product(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right, out=left.new_empty(left.shape[0], right.shape[1]))
 
 
-def _product(vectors: Tensor, weight: Tensor) -> Tensor:
-    """Return `vectors @ weight.t()` `[n, V]`, in rows aligned to 64 bytes, which CPUs compute faster."""
-    classes = weight.shape[0]
-    rows = weight.new_empty(vectors.shape[0], -(-classes // _ALIGNED) * _ALIGNED)
-    return torch.mm(vectors.to(weight.dtype), weight.t(), out=rows[:, :classes])
+def _product(vectors: Tensor, weight: Tensor, lease: Lease) -> Tensor:
+    """Return `vectors @ weight.t()` `[n, V]`, in the memory of a lease."""
+    rows = lease.rows(vectors.shape[0], weight.shape[0], weight.dtype, weight.device)
+    return torch.mm(vectors.to(weight.dtype), weight.t(), out=rows)
+
+
+def _converted(matrix: Tensor, dtype: torch.dtype, lease: Lease) -> Tensor:
+    """Return a matrix in a type, in the memory of a lease unless it has that type."""
+    return matrix if matrix.dtype == dtype else lease.like(matrix, dtype).copy_(matrix)
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:

@@ -131,6 +131,7 @@ def test_loss_and_gradients_of_each_kernel_equal_the_reference(
     kernels: Any, alpha: float, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 3 * V + 2)  # 10 = 3 + 3 + 3 + 1 positions
+    monkeypatch.setattr("training.softmax.passes._BLOCK_SCORES", 2 * V)  # 3 = 2 + 1 positions
     monkeypatch.setattr("training.softmax.loss._FEW", 2)
     layer, (hidden, target) = _layer(kernels, alpha, scale, bias=True), _batch()
     inputs = (hidden, *layer.parameters())

@@ -86,6 +86,7 @@ def test_loss_and_gradients(
             monkeypatch.setattr(f"training.softmax.{module}.readable", lambda values: False)
     monkeypatch.setattr("training.softmax.mixture._HELD_SCORES", 3 * V)
     monkeypatch.setattr("training.softmax.passes.CHUNK_SCORES", 3 * V)
+    monkeypatch.setattr("training.softmax.passes._BLOCK_SCORES", 2 * V)
     layer, hidden, target = _layer(name)
     options = _class_weights(options)
     losses, weights = _plain(layer, hidden, target, **options)

@@ -21,18 +21,20 @@ def _gradients(name: str, chunk: int) -> tuple[Tensor, ...]:
     sums = [torch.zeros_like(hidden), torch.zeros_like(weight)]
     (component,) = passes(parts, hidden, [weight], sums)
     scores = []
-    for part in component.chunks():
-        own, backpropagate = component.scores(part, torch.zeros(N, dtype=torch.long))
+    for _, own, backpropagate in component.scored(torch.zeros(N, dtype=torch.long)):
         scores.append(own.clone())
         backpropagate(2 * own)
     component.finish()
     return torch.cat(scores), *sums
 
 
-@pytest.mark.parametrize("chunk", [1, 2 * V, 4 * V, 1 << 21])
+@pytest.mark.parametrize(("chunk", "block"), [(1, 1), (2 * V, V), (4 * V, 3 * V), (1 << 21, 2 * V), (1 << 21, 1 << 21)])
 @pytest.mark.parametrize("name", KERNELS)
-def test_chunks_of_positions_and_classes_add_up(name: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_and_blocks_of_positions_and_classes_add_up(
+    name: str, chunk: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = _gradients(name, 1 << 21)
+    monkeypatch.setattr("training.softmax.passes._BLOCK_SCORES", block)
     monkeypatch.setattr("training.softmax.passes._CHUNK_WEIGHTS", 2 * D + 1)  # 7 = 2 + 2 + 2 + 1 classes
     for ours, expected in zip(_gradients(name, chunk), whole, strict=True):
         torch.testing.assert_close(ours, expected)
@@ -66,5 +68,33 @@ def test_scores_are_those_of_the_kernel(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
     (component,) = passes(Components(kernels=[build_kernel(name)], weights=[weight]), hidden, [weight], None)
-    scores, _ = component.scores(slice(1, 4), torch.zeros(N, dtype=torch.long))
-    torch.testing.assert_close(scores, build_kernel(name)(weight, hidden[1:4]))
+    ((part, scores, _),) = component.scored(torch.zeros(N, dtype=torch.long))
+    assert part == slice(0, N)
+    torch.testing.assert_close(scores, build_kernel(name)(weight, hidden))
+
+
+def test_blocks_whose_gradient_is_not_propagated_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.softmax.passes._BLOCK_SCORES", 2 * V)
+    weight, hidden = torch.ones(V, D), torch.ones(N, D)
+    parts = Components(kernels=[build_kernel("lin")], weights=[weight])
+    sums = [torch.zeros_like(hidden), torch.zeros_like(weight)]
+    (component,) = passes(parts, hidden, [weight], sums)
+    for part, scores, backpropagate in component.scored(torch.zeros(N, dtype=torch.long)):
+        if part.start == 2:
+            backpropagate(torch.ones_like(scores))
+    assert sums[0].tolist() == [[V * (2 <= row < 4)] * D for row in range(N)]
+    assert sums[1].tolist() == [[2.0] * D] * V
+
+
+@pytest.mark.parametrize("name", ["lin", "log", "ssg", "mog"])
+def test_chunks_use_the_memory_of_those_before_them(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.softmax.passes._BLOCK_SCORES", 2 * V)
+    weight, hidden = torch.ones(V, D), torch.ones(4 * N, D)
+    parts = Components(kernels=[build_kernel(name)], weights=[weight], chunk_scores=4 * V * (4 if name == "mog" else 1))
+    (component,) = passes(parts, hidden, [weight], [torch.zeros_like(hidden), torch.zeros_like(weight)])
+    places = []
+    for _, scores, backpropagate in component.scored(torch.zeros(4 * N, dtype=torch.long)):
+        places.append(scores.data_ptr())
+        backpropagate(scores)
+    assert len(places) > N
+    assert len(set(places)) <= 2

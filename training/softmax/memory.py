@@ -1,0 +1,62 @@
+"""Memory for `[n, V]` that the chunks of a loss use one after another.
+
+Allocating as much anew for each chunk would cost a CPU more time than four passes over it: the pages of large blocks go
+back to the system when they are freed.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["Lease", "Reserve"]
+
+_ALIGNED = 64
+"""Bytes that rows are aligned to, which CPUs multiply faster."""
+
+
+class Reserve:
+    """Free memory, of one device, that leases take from and give back to."""
+
+    def __init__(self) -> None:
+        self._free: list[Tensor] = []
+
+    def lease(self) -> "Lease":
+        """Return a lease of nothing yet."""
+        return Lease(self)
+
+    def take(self, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return memory of any content for at least that many numbers."""
+        places = [i for i, each in enumerate(self._free) if each.dtype == dtype and each.numel() >= size]
+        if not places:
+            return torch.empty(size, dtype=dtype, device=device)
+        return self._free.pop(min(places, key=lambda i: self._free[i].numel()))
+
+    def give(self, memory: list[Tensor]) -> None:
+        """Receive memory that is used no more."""
+        self._free += memory
+
+
+class Lease:
+    """Memory that one chunk of one component uses until it ends the lease."""
+
+    def __init__(self, reserve: Reserve) -> None:
+        self._reserve = reserve
+        self._taken: list[Tensor] = []
+
+    def rows(self, count: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Return a matrix `[count, columns]` of any content, in aligned rows."""
+        aligned = _ALIGNED // dtype.itemsize
+        stride = -(-columns // aligned) * aligned
+        memory = self._reserve.take(count * stride, dtype, device)
+        self._taken.append(memory)
+        # Not a view, which autograd would not let functions return.
+        return memory.new_empty(0).set_(memory.untyped_storage(), 0, (count, columns), (stride, 1))
+
+    def like(self, matrix: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+        """Return a matrix of the shape and device of another one, and of its type unless one is given."""
+        count, columns = matrix.shape
+        return self.rows(count, columns, dtype or matrix.dtype, matrix.device)
+
+    def end(self) -> None:
+        """Give all memory back; what was taken must not be used any more."""
+        self._reserve.give(self._taken)
+        self._taken = []
