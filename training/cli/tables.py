@@ -12,6 +12,7 @@ import tyro
 
 from training.device import choose_device
 from training.output import console
+from training.run.directory import git_revision
 from training.run.session import use_threads
 from training.search.analyses.tables import Rows
 from training.search.tables.definitions import DIRECTORY, TABLES, Table, get_table
@@ -67,7 +68,7 @@ def table(
         jobs: Rows that are trained at the same time, each by a process of its own; on one GPU they share its memory.
         minutes: Start only rows that are expected to end within this time, by earlier results or a trial of some
             steps, and interrupt those that take much longer.
-        results: Directory of the result files.
+        results: Directory of the result files; those of a checkout are of committed files alone.
         page: The page of all tables, docs/results.md of a checkout; its plots go to the folder figures next to it.
     """
     if only_page:
@@ -79,6 +80,8 @@ def table(
     chosen, where = dict(TABLES) if name == _ALL else {name: get_table(name)}, choose_device(device)
     wanted = [job for each in chosen.values() for job in _wanted(each, rows, seeds, results, retry)]
     places = Places(data_dir=data_dir, runs=runs, results=results)
+    if wanted:
+        _check_revision(results)
 
     def ended(job: Job) -> None:
         _show_result(chosen[job.table], job, results)
@@ -116,6 +119,16 @@ def _check(name: str, rows: Sequence[str], seeds: Sequence[int], jobs: int | Non
         raise ValueError(f"--minutes must be positive, not {minutes:g}")
     if name == _ALL and (rows or seeds):
         raise ValueError("--rows and --seeds are those of one table")
+
+
+def _check_revision(results: Path) -> None:
+    """Raise `ValueError` where the code of results that are shipped could not be found again."""
+    revision = git_revision()
+    if results.resolve() == DIRECTORY and revision.endswith("-dirty"):
+        raise ValueError(
+            f"files differ from commit {revision.removesuffix('-dirty')}, so that rows could not be trained again from "
+            f"a commit: commit the changes, or keep results of your own with --results DIRECTORY"
+        )
 
 
 def _wanted(chosen: Table, rows: Sequence[str], seeds: Sequence[int], results: Path, retry: bool) -> Iterator[Job]:

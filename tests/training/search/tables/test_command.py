@@ -119,6 +119,21 @@ def test_what_a_table_does_not_have_is_an_error(run: TableCommand, tmp_path: Pat
     assert read(tmp_path / "toy.jsonl") == []
 
 
+def test_shipped_results_are_those_of_a_commit(
+    run: TableCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "git_revision", lambda: "0123456789ab-dirty")
+    monkeypatch.setattr(command, "DIRECTORY", tmp_path)
+    message = str(run().code)
+    assert "files differ from commit 0123456789ab" in message
+    assert "--results" in message
+    assert not (tmp_path / "toy.jsonl").exists()
+    monkeypatch.setattr(command, "git_revision", lambda: "0123456789ab")
+    monkeypatch.setattr(command, "train_row", lambda *arguments: None)
+    monkeypatch.setattr(command, "_show_result", lambda *arguments: None)
+    assert run().code == 0
+
+
 def test_tables_are_listed(table: Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert command.table(results=tmp_path) == 0
     assert capfd.readouterr().out.splitlines()[1:] == [
