@@ -7,7 +7,7 @@ here computes score and derivative together and needs one pass back. Hyperparame
 plain formulas of `training.softmax.kernels`. Tests hold both to `training.softmax.reference`.
 
 Allocating memory costs more than a pass over it, so inside `overwriting()` results overwrite their inputs, and what
-they need besides is memory that chunks share.
+they need besides is taken from a workspace.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .memory import Lease, Reserve
+from .memory import Pool, Workspace
 
 __all__ = [
     "first_derivative",
@@ -50,7 +50,7 @@ Slope = Callable[[Tensor], tuple[Tensor, Tensor | None, float]]
 The derivative is a matrix, or all ones where there is none, times a number.
 """
 
-_lease: ContextVar[Lease | None] = ContextVar("_lease", default=None)
+_workspace: ContextVar[Workspace | None] = ContextVar("_workspace", default=None)
 _plain = ContextVar("_plain", default=False)
 
 
@@ -74,20 +74,21 @@ def first_derivative(backward: Backward) -> Backward:
 
 def overwrites() -> bool:
     """Return whether functions may overwrite their inputs, as inside `overwriting()`."""
-    return not torch.compiler.is_compiling() and _lease.get() is not None
+    return not torch.compiler.is_compiling() and _workspace.get() is not None
 
 
 @contextlib.contextmanager
-def overwriting(lease: Lease | None = None) -> Iterator[None]:
+def overwriting(workspace: Workspace | None = None) -> Iterator[None]:
     """Let functions called within overwrite products, and their backward pass, which runs once, the gradient.
 
-    They take memory from the lease, which must not end before the backward pass has run; without one it is new.
+    They take memory from the workspace, which must not be released before the backward pass has run; without one it is
+    new.
     """
-    token = _lease.set(Reserve().lease() if lease is None else lease)
+    token = _workspace.set(Pool().workspace() if workspace is None else workspace)
     try:
         yield
     finally:
-        _lease.reset(token)
+        _workspace.reset(token)
 
 
 def takes_plain_formulas() -> bool:
@@ -165,59 +166,64 @@ def _raised(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
 
 def of_distance(function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor) -> Tensor:
     """Apply a function to `||W_v - h||^2`, from products `-2 W_v . h` `[N, V]` and squared norms `[V]`, `[N]`."""
-    score: Tensor = _OfDistance.apply(_lease.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
+    score: Tensor = _OfDistance.apply(_workspace.get(), function, product, class_norm, position_norm)  # type: ignore[no-untyped-call]
     return score
 
 
 class _OfDistance(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, lease: Lease | None, function: Slope, product: Tensor, class_norm: Tensor, position_norm: Tensor
+        ctx: Any,
+        workspace: Workspace | None,
+        function: Slope,
+        product: Tensor,
+        class_norm: Tensor,
+        position_norm: Tensor,
     ) -> Tensor:
-        distance = torch.add(class_norm, product, out=_into(lease, product))
+        distance = torch.add(class_norm, product, out=_into(workspace, product))
         score, slope, ctx.factor = function(distance.add_(position_norm[:, None]).clamp_min_(0.0))
         # All large tensors are saved like this, so that checkpointing can drop them.
-        ctx.lease = lease
+        ctx.workspace = workspace
         ctx.save_for_backward(slope)
         return score
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by_distance = _scaled_product(grad, ctx.saved_tensors[0], ctx.factor, _into(ctx.lease, grad))
+        by_distance = _scaled_product(grad, ctx.saved_tensors[0], ctx.factor, _into(ctx.workspace, grad))
         return None, None, by_distance, _sum_of_rows(by_distance), by_distance.sum(1)
 
 
 def of_product(function: Slope, product: Tensor) -> Tensor:
     """Apply a function to inner products `[N, V]`."""
-    score: Tensor = _OfProduct.apply(_lease.get(), function, product)  # type: ignore[no-untyped-call]
+    score: Tensor = _OfProduct.apply(_workspace.get(), function, product)  # type: ignore[no-untyped-call]
     return score
 
 
 class _OfProduct(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, lease: Lease | None, function: Slope, product: Tensor) -> Tensor:
-        score, slope, ctx.factor = function(product.clone() if lease is None else product.detach())
-        ctx.lease = lease
+    def forward(ctx: Any, workspace: Workspace | None, function: Slope, product: Tensor) -> Tensor:
+        score, slope, ctx.factor = function(product.clone() if workspace is None else product.detach())
+        ctx.workspace = workspace
         ctx.save_for_backward(slope)
         return score
 
     @staticmethod
     @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, _scaled_product(grad, ctx.saved_tensors[0], ctx.factor, _into(ctx.lease, grad))
+        return None, None, _scaled_product(grad, ctx.saved_tensors[0], ctx.factor, _into(ctx.workspace, grad))
 
 
 def scaled(product: Tensor, factor: Tensor) -> Tensor:
     """Return inner products times a factor of each class: `[N, V]`, `[V]` -> `[N, V]`."""
-    score: Tensor = _Scaled.apply(_lease.get(), product, factor)  # type: ignore[no-untyped-call]
+    score: Tensor = _Scaled.apply(_workspace.get(), product, factor)  # type: ignore[no-untyped-call]
     return score
 
 
 class _Scaled(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, lease: Lease | None, product: Tensor, factor: Tensor) -> Tensor:
-        ctx.lease = lease
+    def forward(ctx: Any, workspace: Workspace | None, product: Tensor, factor: Tensor) -> Tensor:
+        ctx.workspace = workspace
         ctx.save_for_backward(product if ctx.needs_input_grad[2] else product.new_empty(0), factor)
         return torch.mul(product, factor, out=_like(product))
 
@@ -226,19 +232,19 @@ class _Scaled(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, factor = ctx.saved_tensors
         wanted = ctx.needs_input_grad[2]
-        by_factor = _sum_of_rows(torch.mul(product, grad, out=_into(ctx.lease, product))) if wanted else None
-        return None, torch.mul(grad, factor, out=_into(ctx.lease, grad)), by_factor
+        by_factor = _sum_of_rows(torch.mul(product, grad, out=_into(ctx.workspace, product))) if wanted else None
+        return None, torch.mul(grad, factor, out=_into(ctx.workspace, grad)), by_factor
 
 
-def _into(lease: Lease | None, tensor: Tensor) -> Tensor | None:
+def _into(workspace: Workspace | None, tensor: Tensor) -> Tensor | None:
     """Return the `out` argument: the tensor itself to overwrite it, None for new memory."""
-    return None if lease is None else tensor.detach()
+    return None if workspace is None else tensor.detach()
 
 
-def _like(matrix: Tensor, lease: Lease | None = None) -> Tensor:
-    """Return memory for a matrix like another one, of a lease, by default that of `overwriting`, where there is one."""
-    lease = lease or _lease.get()
-    return torch.empty_like(matrix) if lease is None else lease.like(matrix)
+def _like(matrix: Tensor, workspace: Workspace | None = None) -> Tensor:
+    """Return memory for a matrix like another one, of a workspace or that of `overwriting`, where there is one."""
+    workspace = workspace or _workspace.get()
+    return torch.empty_like(matrix) if workspace is None else workspace.like(matrix)
 
 
 def _scaled_product(grad: Tensor, slope: Tensor | None, factor: float, out: Tensor | None) -> Tensor:
@@ -302,7 +308,7 @@ def gaussian_overlap(products: Sequence[Tensor], sides: Sequence[Sequence[Tensor
     log-variance, `[V]` each, and the position's, `[N]` each.
     """
     flat = [statistic for side in sides for statistic in side]
-    score: Tensor = _GaussianOverlap.apply(_lease.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
+    score: Tensor = _GaussianOverlap.apply(_workspace.get(), dimensions, len(products), *products, *flat)  # type: ignore[no-untyped-call]
     return score
 
 
@@ -317,14 +323,14 @@ class _GaussianOverlap(torch.autograd.Function):
         return class_variance.exp().mul_(cls.FACTOR), variance.exp().mul_(cls.FACTOR)[:, None]
 
     @staticmethod
-    def forward(ctx: Any, lease: Lease | None, dimensions: int, count: int, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, workspace: Workspace | None, dimensions: int, count: int, *tensors: Tensor) -> Tensor:
         cls, half, total = _GaussianOverlap, 0.5 * dimensions, None
         factor = -0.5 * cls.FACTOR
         slopes, inverses = [], []
         for product, *side in zip(tensors[:count], *(tensors[count + i :: 4] for i in range(4)), strict=True):
             class_norm, class_variance, norm, variance = side
             inverse = torch.add(*cls.shares(class_variance, variance), out=_like(product)).reciprocal_()
-            slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(lease, product))
+            slope = torch.add(factor * class_norm, product, alpha=factor, out=_into(workspace, product))
             slope.add_((factor * norm)[:, None]).clamp_max_(0.0)
             slope = torch.addcmul(slope.new_full((), half), slope, inverse, out=slope)
             if total is None:
@@ -335,7 +341,7 @@ class _GaussianOverlap(torch.autograd.Function):
                 total.add_(logarithm, alpha=half).add_(slope)
             slopes.append(slope)
             inverses.append(inverse)
-        ctx.count, ctx.lease = count, lease
+        ctx.count, ctx.workspace = count, workspace
         ctx.save_for_backward(*slopes, *inverses, *tensors[count:])
         assert total is not None
         return total
@@ -345,19 +351,19 @@ class _GaussianOverlap(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         by_products: list[Tensor] = []
         by_sides: list[Tensor] = []
-        saved, count, lease = ctx.saved_tensors, ctx.count, ctx.lease
+        saved, count, workspace = ctx.saved_tensors, ctx.count, ctx.workspace
         slopes, inverses, sides = saved[:count], saved[count : 2 * count], saved[2 * count :]
-        share = _like(grad, lease)
+        share = _like(grad, workspace)
         for slope, inverse, class_variance in zip(slopes, inverses, sides[1::4], strict=True):
             # The last product may take the place of the gradient.
             place = grad if len(by_products) == count - 1 else slope
             class_share = class_variance.exp().mul_(_GaussianOverlap.FACTOR)
             # Negative slope in the logarithm of the sum of the variances.
-            by_both = torch.mul(grad, slope, out=_into(lease, slope))
+            by_both = torch.mul(grad, slope, out=_into(workspace, slope))
             total = by_both.sum(1)
             # In this order, because `inverse * class_share` is at most 1 and the others can be huge.
             by_class = torch.mul(inverse, class_share, out=share).mul_(by_both)
-            by_product = _scaled_product(grad, inverse, -0.5 * _GaussianOverlap.FACTOR, _into(lease, place))
+            by_product = _scaled_product(grad, inverse, -0.5 * _GaussianOverlap.FACTOR, _into(workspace, place))
             by_sides += [_sum_of_rows(by_product), _sum_of_rows(by_class).neg_()]
             by_sides += [by_product.sum(1), by_class.sum(1).sub_(total)]
             by_products.append(by_product)
@@ -370,19 +376,19 @@ def poincare(product: Tensor, classes: tuple[Tensor, ...], positions: tuple[Tens
     classes are `-2 scale / class_gap`, `class_norm / class_gap`, `1 / class_gap`, `[V]` each; the scale maps a
     word into the ball, which products `[N, V]` do not include; positions are `norm` and `2 / gap`, `[N]` each.
     """
-    score: Tensor = _Poincare.apply(_lease.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
+    score: Tensor = _Poincare.apply(_workspace.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
     return score
 
 
 class _Poincare(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, lease: Lease | None, product: Tensor, *sides: Tensor) -> Tensor:
+    def forward(ctx: Any, workspace: Workspace | None, product: Tensor, *sides: Tensor) -> Tensor:
         factor, class_norm, class_gap, norm, gap = sides
         excess = torch.addcmul(class_norm, norm[:, None], class_gap, out=_like(product)).addcmul_(product, factor)
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
         excess.clamp_min_(torch.finfo(excess.dtype).tiny ** 0.5).mul_(gap[:, None])
         root = torch.addcmul(excess, excess, excess, value=0.5, out=_like(excess)).sqrt_()  # lacks the factor sqrt(2)
-        ctx.lease = lease
+        ctx.workspace = workspace
         ctx.save_for_backward(product, root, *sides)
         return torch.add(excess, root, alpha=math.sqrt(2), out=excess).log1p_().neg_()
 
@@ -391,13 +397,13 @@ class _Poincare(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         product, root, factor, class_norm, class_gap, norm, gap = ctx.saved_tensors
         scale = gap * -math.sqrt(0.5)
-        by_distance = torch.div(grad, root, out=_into(ctx.lease, root)).mul_(scale[:, None])
-        by_factor = torch.mul(product, by_distance, out=_into(ctx.lease, product))
+        by_distance = torch.div(grad, root, out=_into(ctx.workspace, root)).mul_(scale[:, None])
+        by_factor = torch.mul(product, by_distance, out=_into(ctx.workspace, product))
         by_norm = torch.mv(by_distance, class_gap)
         by_gap = torch.mv(by_distance, class_norm) + norm * by_norm + torch.mv(by_factor, factor)
         return (
             None,
-            torch.mul(by_distance, factor, out=_into(ctx.lease, grad)),
+            torch.mul(by_distance, factor, out=_into(ctx.workspace, grad)),
             _sum_of_rows(by_factor),
             _sum_of_rows(by_distance),
             torch.mv(by_distance.t(), norm),

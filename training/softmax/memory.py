@@ -7,21 +7,21 @@ back to the system when they are freed.
 import torch
 from torch import Tensor
 
-__all__ = ["Lease", "Reserve"]
+__all__ = ["Pool", "Workspace"]
 
 _ALIGNED = 64
 """Bytes that rows are aligned to, which CPUs multiply faster."""
 
 
-class Reserve:
-    """Free memory, of one device, that leases take from and give back to."""
+class Pool:
+    """Free memory of one device, which workspaces take and give back."""
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []
 
-    def lease(self) -> "Lease":
-        """Return a lease of nothing yet."""
-        return Lease(self)
+    def workspace(self) -> "Workspace":
+        """Return a workspace that has taken nothing yet."""
+        return Workspace(self)
 
     def take(self, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return memory of any content for at least that many numbers."""
@@ -31,22 +31,22 @@ class Reserve:
         return self._free.pop(min(places, key=lambda i: self._free[i].numel()))
 
     def give(self, memory: list[Tensor]) -> None:
-        """Receive memory that is used no more."""
+        """Receive memory that is not used any more."""
         self._free += memory
 
 
-class Lease:
-    """Memory that one chunk of one component uses until it ends the lease."""
+class Workspace:
+    """Memory that a chunk of one component uses until it releases all of it."""
 
-    def __init__(self, reserve: Reserve) -> None:
-        self._reserve = reserve
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
         self._taken: list[Tensor] = []
 
     def rows(self, count: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return a matrix `[count, columns]` of any content, in aligned rows."""
         aligned = _ALIGNED // dtype.itemsize
         stride = -(-columns // aligned) * aligned
-        memory = self._reserve.take(count * stride, dtype, device)
+        memory = self._pool.take(count * stride, dtype, device)
         self._taken.append(memory)
         # Not a view, which autograd would not let functions return.
         return memory.new_empty(0).set_(memory.untyped_storage(), 0, (count, columns), (stride, 1))
@@ -56,7 +56,7 @@ class Lease:
         count, columns = matrix.shape
         return self.rows(count, columns, dtype or matrix.dtype, matrix.device)
 
-    def end(self) -> None:
+    def release(self) -> None:
         """Give all memory back; what was taken must not be used any more."""
-        self._reserve.give(self._taken)
+        self._pool.give(self._taken)
         self._taken = []

@@ -19,7 +19,7 @@ from . import elementwise
 from .kernel import BoundKernel, Kernel, at_least_float32, origin_of, product_type
 from .kernels import Linear
 from .margin import Margin
-from .memory import Lease, Reserve
+from .memory import Pool, Workspace
 
 __all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "common_chunks", "passes"]
 
@@ -109,7 +109,7 @@ def passes(
     projections = 1 + count
     at_bias = projections + (parts.projections is not None)
     first = at_bias + (parts.bias is not None)
-    reserve = Reserve()
+    pool = Pool()
     for k, kernel in enumerate(parts.kernels):
         own = slice(first, first := first + len(list(kernel.parameters())))
         which = 1 + (k if count > 1 else 0)
@@ -133,7 +133,7 @@ def passes(
             bias,
             values[own],
             component_sums,
-            reserve,
+            pool,
             differentiates=sums is not None,
         )
 
@@ -198,14 +198,14 @@ class ComponentPass:
         bias: Tensor | None,
         hyperparameters: Sequence[Tensor],
         sums: _Sums,
-        reserve: Reserve,
+        pool: Pool,
         *,
         differentiates: bool,
     ) -> None:
         self._softcap, self._temperature, self._margin = parts.softcap, parts.temperature, parts.margin
         self._most = parts.chunk_scores or CHUNK_SCORES
         self._kernel, self._hidden, self._sums, self._differentiates = kernel, hidden, sums, differentiates
-        self._reserve = reserve
+        self._pool = pool
         # The blocks of one word's columns follow each other.
         groups = itertools.groupby(kernel.blocks(weight.shape[1]), lambda block: block[1])
         self._columns = [(words, [columns for columns, _ in group]) for words, group in groups]
@@ -273,14 +273,14 @@ class ComponentPass:
         """
         differentiates = self._differentiates and dense_gradient
         for part in self.chunks(dense_gradient) if chunks is None else chunks:
-            lease, of_block = self._reserve.lease(), self._reserve.lease()
-            chunk = self._chunk(part, lease, differentiates)
+            workspace, of_block = self._pool.workspace(), self._pool.workspace()
+            chunk = self._chunk(part, workspace, differentiates)
             for block in self._blocks(len(chunk)):
                 yield self._block(chunk, block, target, of_block, differentiates)
-                of_block.end()
+                of_block.release()
             if chunk.propagated:
                 self._propagate(chunk)
-            lease.end()
+            workspace.release()
 
     def _blocks(self, count: int) -> Iterator[slice]:
         """Yield the rows of a chunk's blocks."""
@@ -362,8 +362,8 @@ class ComponentPass:
         component = hidden if self._projection is None else torch.tanh(hidden @ self._projection)
         return component if self._origin is None else self._moved(component)
 
-    def _chunk(self, part: slice, lease: Lease, differentiates: bool) -> _Chunk:
-        """Return positions with their products, in the memory of a lease."""
+    def _chunk(self, part: slice, workspace: Workspace, differentiates: bool) -> _Chunk:
+        """Return positions with their products, in the memory of a workspace."""
         with torch.set_grad_enabled(differentiates):
             hidden = self._leaf(self._hidden[part], self._sums.hidden is not None)
             component = self._component(hidden)
@@ -372,20 +372,20 @@ class ComponentPass:
         fixed, products = vectors.detach(), []
         for words, columns in self._columns:
             stacked = _stack([fixed[:, each] for each in columns])
-            products.append(_product(stacked, self._factor[:, words], lease))
+            products.append(_product(stacked, self._factor[:, words], workspace))
         by_positions = [torch.zeros_like(statistic) for statistic in positions] if differentiates else []
         return _Chunk(part.start, hidden, vectors, positions, products, by_positions, [])
 
     def _block(
-        self, chunk: _Chunk, block: slice, target: Tensor, lease: Lease, differentiates: bool
+        self, chunk: _Chunk, block: slice, target: Tensor, workspace: Workspace, differentiates: bool
     ) -> tuple[slice, Tensor, Callable[[Tensor], None]]:
         """Return the positions of some rows of a chunk, and the rest of what `scored` yields."""
         sums, places = self._sums, chunk.rows(block)
         part = slice(chunk.first + block.start, chunk.first + block.stop)
         kind = torch.promote_types(places[0].dtype, torch.float32)
-        products = [self._leaf(_converted(product, kind, lease), differentiates) for product in places]
+        products = [self._leaf(_converted(product, kind, workspace), differentiates) for product in places]
         leaves = [self._leaf(statistic[block], differentiates) for statistic in chunk.positions]
-        with torch.set_grad_enabled(differentiates), elementwise.overwriting(lease):
+        with torch.set_grad_enabled(differentiates), elementwise.overwriting(workspace):
             scores = self._call("score", products, tuple(self._class_leaves), tuple(leaves), self.hidden_size)
             scores = at_least_float32(scores)
             # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
@@ -501,15 +501,15 @@ def _matrix_product(left: Tensor, right: Tensor) -> Tensor:
     return torch.mm(left, right, out=left.new_empty(left.shape[0], right.shape[1]))
 
 
-def _product(vectors: Tensor, weight: Tensor, lease: Lease) -> Tensor:
-    """Return `vectors @ weight.t()` `[n, V]`, in the memory of a lease."""
-    rows = lease.rows(vectors.shape[0], weight.shape[0], weight.dtype, weight.device)
+def _product(vectors: Tensor, weight: Tensor, workspace: Workspace) -> Tensor:
+    """Return `vectors @ weight.t()` `[n, V]`, in the memory of a workspace."""
+    rows = workspace.rows(vectors.shape[0], weight.shape[0], weight.dtype, weight.device)
     return torch.mm(vectors.to(weight.dtype), weight.t(), out=rows)
 
 
-def _converted(matrix: Tensor, dtype: torch.dtype, lease: Lease) -> Tensor:
-    """Return a matrix in a type, in the memory of a lease unless it has that type."""
-    return matrix if matrix.dtype == dtype else lease.like(matrix, dtype).copy_(matrix)
+def _converted(matrix: Tensor, dtype: torch.dtype, workspace: Workspace) -> Tensor:
+    """Return a matrix in a type, in the memory of a workspace unless it has that type."""
+    return matrix if matrix.dtype == dtype else workspace.like(matrix, dtype).copy_(matrix)
 
 
 def _stack(parts: Sequence[Tensor]) -> Tensor:
