@@ -160,14 +160,15 @@ class _Chunk:
     """Some positions, their products with all classes, and the gradients of both, as far as they are known."""
 
     first: int
-    """Their first one."""
+    """The first of them."""
     hidden: Tensor
-    """`[n, d]`, as the other tensors with a graph from it or the component's parameters."""
+    """`[n, d]`, a leaf, from which vectors and per-position terms are computed."""
     vectors: Tensor
+    """`[n, d]`, which words are multiplied with."""
     positions: Sequence[Tensor]
     """Per-position terms, `[n]` each."""
     products: Sequence[Tensor]
-    """`[p n, V]` for each of the component's p blocks of equal columns; gradients take their place."""
+    """Inner products `[p n, V]` for the p blocks that share columns of the weight; gradients replace them."""
     by_positions: Sequence[Tensor]
     """The gradients of per-position terms."""
     propagated: list[slice]
@@ -247,8 +248,8 @@ class ComponentPass:
     def chunks(self, dense_gradient: bool = True) -> Iterator[slice]:
         """Yield the positions of each chunk: at most `chunk_scores` products of each block, at least one position.
 
-        On a CPU a chunk has a 16th of these, whose memory the allocator uses again, or those of as many positions,
-        if these are more, as pay for reading the weight, or with `dense_gradient` for adding to its gradient as well.
+        On a CPU a chunk has a 16th of these, or those of as many positions, if these are more, as pay for reading the
+        weight, or with `dense_gradient` for adding to its gradient as well.
         """
         return self._chunks(dense_gradient, 1, len(self._columns))
 
@@ -363,7 +364,7 @@ class ComponentPass:
         return component if self._origin is None else self._moved(component)
 
     def _chunk(self, part: slice, workspace: Workspace, differentiates: bool) -> _Chunk:
-        """Return positions with their products, in the memory of a workspace."""
+        """Return positions with their products, which are memory of a workspace."""
         with torch.set_grad_enabled(differentiates):
             hidden = self._leaf(self._hidden[part], self._sums.hidden is not None)
             component = self._component(hidden)
