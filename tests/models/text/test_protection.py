@@ -148,3 +148,8 @@ def test_parts_apart_from_a_sentence_are_not_translated(text, translated) -> Non
     protected = Protection().of(text)
     start, end = translated_part(protected.text, protected)
     assert protected.restored(protected.text[start:end]) == translated
+
+
+def test_a_long_text_is_searched_without_the_interpreter_lock(monkeypatch):
+    monkeypatch.setattr("models.text.protection._pattern", None)  # `re`, which holds the lock
+    assert list(Protection().of("a " * 5000 + "see https://example.org/a").parts.values()) == ["https://example.org/a"]
