@@ -14,7 +14,7 @@ _ALIGNED = 64
 
 
 class Pool:
-    """Free memory of one device, which workspaces take and give back."""
+    """Free memory of one device, which workspaces take and return."""
 
     def __init__(self) -> None:
         self._free: list[Tensor] = []
@@ -57,6 +57,6 @@ class Workspace:
         return self.rows(count, columns, dtype or matrix.dtype, matrix.device)
 
     def release(self) -> None:
-        """Give all memory back; what was taken must not be used any more."""
+        """Return all memory to the pool; its matrices must not be used any more."""
         self._pool.give(self._taken)
         self._taken = []
