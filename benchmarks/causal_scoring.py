@@ -96,6 +96,19 @@ class Reference:
         return found
 
 
+def random_model(folder: Path, name: str, threads: int) -> tuple[Path, CausalLanguageModel, int]:
+    """Write and import a model of `SIZES` with random weights; return its directory, the model and its start token."""
+    architecture, sizes = SIZES[name]
+    directory = write_causal(folder / name, architecture, noise=0.0, **sizes)
+    importer = CausalImporter(open_source(str(directory)), ImportOptions(samples=Samples(("It rains.",), "")))
+    settings = BundleSettings(name=name, version=1, description="Random weights", licence="MIT")
+    model = load_bundle(write_imported(importer, settings, folder / "bundles").path, threads=threads)
+    assert isinstance(model, CausalLanguageModel)
+    start = model.config.special_tokens.start
+    assert start is not None
+    return directory, model, start
+
+
 def _layers(cache: Any) -> list[tuple[Tensor, Tensor]]:
     return [(each.keys, each.values) for each in cache.layers]
 
@@ -133,17 +146,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     generator = np.random.default_rng(0)
-    architecture, sizes = SIZES[arguments.model]
-    vocabulary = sizes["vocab_size"]
+    vocabulary = SIZES[arguments.model][1]["vocab_size"]
     with tempfile.TemporaryDirectory() as folder:
-        directory = write_causal(Path(folder) / arguments.model, architecture, noise=0.0, **sizes)
-        importer = CausalImporter(open_source(str(directory)), ImportOptions(samples=Samples(("It rains.",), "")))
-        settings = BundleSettings(name=arguments.model, version=1, description="Random weights", licence="MIT")
-        bundle = write_imported(importer, settings, Path(folder) / "bundles").path
-        model = load_bundle(bundle, threads=arguments.threads)
-        assert isinstance(model, CausalLanguageModel)
-        start = model.config.special_tokens.start
-        assert start is not None
+        directory, model, start = random_model(Path(folder), arguments.model, arguments.threads)
         references = {
             f"transformers {attention} {batch}": Reference(directory, attention, batch)
             for attention in ("eager", "sdpa")

@@ -36,6 +36,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from benchmarks.causal_equality import PUBLISHED, import_directory, write_published
 from models.backend import Array
+from models.decoding.read_paths import Path as ReadPath
 from models.decoding.token_tree import TreeReader
 from models.decoding.word_probabilities import score_rows, word_begins
 from models.store import load_bundle
@@ -87,7 +88,8 @@ class Ours:
         self.model, self.start, self.end = model, special.start, special.end
         width = network.key_value_heads * network.head_size
         reader = TreeReader(model.backend, network.layers, width, _RUN_NODES)
-        self._start = reader.follow(reader.no_path, (self.start,))
+        [(path, hidden)] = reader.follow([(ReadPath(), (self.start,))])
+        self._start = path.joined(), hidden
 
     def vocabulary(self, boundaries: WordBoundaries) -> WordVocabulary:
         """Return what the model's tokens do to words."""

@@ -4,31 +4,28 @@ A node is a token after those of its path. The nodes are in depth-first order, a
 of a part see before it is all on the path to its first node, so that keys and values of this path alone are kept. A
 part holds tokens of one long text, or of many short ones, without padding.
 
-Shapes: `T` nodes of a tree, `n` nodes of a part, `P` tokens of the path before them, `L` layers, `w` size of all keys
-of a token, `d` hidden size.
+Texts that go on from different paths are read together, too: each sees its own path of those in the run.
+
+Shapes: `T` nodes of a tree, `n` nodes of a part, or tokens of a run, `P` tokens of the paths before them, `L` layers,
+`w` size of all keys of a token, `d` hidden size.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from models.backend import Array, Backend
+from models.decoding.read_paths import Path, Segment
 
-__all__ = ["Path", "TokenTree", "TreeReader"]
+__all__ = ["TokenTree", "TreeReader"]
 
-
-@dataclass(frozen=True, slots=True)
-class Path:
-    """Tokens that have been read."""
-
-    tokens: tuple[int, ...]
-    keys_values: Array
-    """Their keys and values, `[L, 2, P, w]`."""
-
-    def before_last(self) -> "Path":
-        """Return the path without its last token."""
-        return Path(self.tokens[:-1], self.keys_values[:, :, :-1])
+_PATHS_TOKENS = 1 << 12
+"""Paths that are read together have so many tokens at most, of which each sees its own alone."""
+_TOGETHER_SCORES = 1 << 15
+"""Tokens of different paths that are read together have so many attention scores in a head at most."""
 
 
 class TokenTree:
@@ -78,48 +75,168 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
     return next((index for index, (first, second) in pairs if first != second), min(len(one), len(other)))
 
 
+_ROOM, _SPARE = 1.25, 4
+"""The memory of paths is so many times as large as is needed at first, and at most."""
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A text that is read."""
+
+    path: Path
+    """What has been read."""
+    tokens: Sequence[int]
+    """The tokens that are to be read."""
+    hidden: Array | None = None
+    """The last hidden state, `[d]`."""
+
+
+@dataclass(slots=True)
+class _Together:
+    """Texts whose next tokens are read in one run."""
+
+    texts: list[tuple[_Reading, Sequence[int]]] = field(default_factory=list)
+    """Texts and their next tokens."""
+    tokens: int = 0
+    """Number of these tokens."""
+    seen: dict[Segment, int] = field(default_factory=dict)
+    """The segments of all paths, and how many tokens of each are needed."""
+
+    def needed(self, path: Path) -> int:
+        """Return the number of tokens of all paths, with those of one more."""
+        more = sum(max(0, count - self.seen.get(segment, 0)) for segment, count in path.pieces)
+        return sum(self.seen.values()) + more
+
+    def add(self, text: _Reading, tokens: Sequence[int]) -> None:
+        self.texts.append((text, tokens))
+        self.tokens += len(tokens)
+        for segment, count in text.path.pieces:
+            self.seen[segment] = max(count, self.seen.get(segment, 0))
+
+
 class TreeReader:
     """Runs the graph `read` of a causal language model over trees."""
 
-    def __init__(self, backend: Backend, layers: int, width: int, most_nodes: int) -> None:
-        """`width` is the size of all keys of a token in a layer, `most_nodes` the largest number of nodes of a run."""
+    def __init__(
+        self,
+        backend: Backend,
+        layers: int,
+        width: int,
+        most_nodes: int,
+        *,
+        paths_bytes: int = 1 << 26,
+        sliding_window: int | None = None,
+    ) -> None:
+        """`width` is the size of all keys of a token in a layer, `most_nodes` the largest number of nodes of a run.
+
+        Paths that are read together have keys and values of `paths_bytes` at most, and this is the memory that is kept
+        for them. `sliding_window` is the number of tokens that some layers attend to at most.
+        """
         self._backend = backend
         self._shape = layers, 2, 0, width
         self._most_nodes = most_nodes
+        self._window, self._paths_bytes = sliding_window, paths_bytes
+        self._spare: deque[Array] = deque(maxlen=1)
+        """The memory of the last prefix: to allocate it anew takes longer than to fill it."""
 
     @property
     def token_bytes(self) -> int:
         """Size of the keys and values of a token."""
         return 8 * self._shape[0] * self._shape[3]
 
-    @property
-    def no_path(self) -> Path:
-        """The path before the first token of a text."""
-        return Path((), np.zeros(self._shape, np.float32))
+    def follow(
+        self,
+        texts: Sequence[tuple[Path, Sequence[int]]],
+        extended: Callable[[Path, Sequence[int], Array], Path] = Path.extended,
+    ) -> list[tuple[Path, Array]]:
+        """Read tokens after paths, those of several texts together; return each path with them, and its last hidden
+        state `[d]`.
 
-    def follow(self, path: Path, tokens: Sequence[int]) -> tuple[Path, Array]:
-        """Read tokens after a path; return the path with them, and the last hidden state `[d]`.
-
-        Raises `ValueError` without tokens.
+        `extended` makes the path with tokens that were read. Raises `ValueError` for a text without tokens.
         """
-        if not tokens:
+        if not all(tokens for _, tokens in texts):
             raise ValueError("there is no token to read")
-        for first in range(0, len(tokens), self._most_nodes):
-            part = np.array(tokens[first : first + self._most_nodes], np.int64)
-            before, count = len(path.tokens), len(part)
-            visible = np.tri(count, before + count, before, dtype=bool)
-            positions = np.arange(before, before + count)
-            hidden, found = self._run(part, positions, visible, path.keys_values, np.arange(count))
-            path = Path((*path.tokens, *part.tolist()), np.concatenate([path.keys_values, found], axis=2))
-        return path, hidden[-1]
+        reading = [_Reading(path, tokens) for path, tokens in texts]
+        while unread := [each for each in reading if each.tokens]:
+            for together in self._together(unread):
+                self._follow(together, extended)
+        return [(each.path, each.hidden) for each in reading if each.hidden is not None]
+
+    def _together(self, texts: Sequence[_Reading]) -> Iterator[_Together]:
+        """Yield the texts in groups, each with as many of its next tokens as a run may have."""
+        most = max(1, min(_PATHS_TOKENS, self._paths_bytes // self.token_bytes))
+        found = _Together()
+        for text in texts:
+            part = text.tokens[: self._most_nodes]
+            count, paths = found.tokens + len(part), found.needed(text.path)
+            fits = count <= self._most_nodes and paths <= most and count * (paths + count) <= _TOGETHER_SCORES
+            if found.texts and not (fits and self._may_join(text, part)):
+                yield found
+                found = _Together()
+            found.add(text, part)
+            if not self._may_join(text, part):
+                yield found
+                found = _Together()
+        if found.texts:
+            yield found
+
+    def _may_join(self, text: _Reading, part: Sequence[int]) -> bool:
+        """Return whether a text can be read with others.
+
+        The graph takes the place of a token in the prefix for its position, by which it finds what a window leaves out.
+        """
+        return self._window is None or len(text.path) + len(part) <= self._window
+
+    def _follow(self, together: _Together, extended: Callable[[Path, Sequence[int], Array], Path]) -> None:
+        prefix, scratch = self._prefix(together.seen)
+        starts = dict(zip(together.seen, np.cumsum([0, *together.seen.values()]).tolist(), strict=False))
+        before, count, first = prefix.shape[2], together.tokens, 0
+        visible = np.zeros((count, before + count), bool)
+        positions = np.empty(count, np.int64)
+        for text, part in together.texts:
+            rows = slice(first, first + len(part))
+            for segment, used in text.path.pieces:
+                visible[rows, starts[segment] : starts[segment] + used] = True
+            visible[rows, before + first : before + first + len(part)] = np.tri(len(part), dtype=bool)
+            positions[rows] = np.arange(len(text.path), len(text.path) + len(part))
+            first += len(part)
+        tokens = np.array([token for _, part in together.texts for token in part], np.int64)
+        hidden, keys_values = self._run(tokens, positions, visible, prefix, np.arange(count))
+        first = 0
+        for text, part in together.texts:
+            last = first + len(part)
+            own = keys_values if len(part) == count else keys_values[:, :, first:last].copy()
+            text.path = extended(text.path, part, own)
+            text.tokens, text.hidden = text.tokens[len(part) :], hidden[last - 1]
+            first = last
+        if scratch.nbytes <= self._paths_bytes:
+            self._spare.append(scratch)
+
+    def _prefix(self, segments: Mapping[Segment, int]) -> tuple[Array, Array]:
+        """Return keys and values of so many tokens of each segment, one after the other, and the memory they are in."""
+        layers, two, _, width = self._shape
+        shape = layers, two, sum(segments.values()), width
+        size = math.prod(shape)
+        try:
+            scratch = self._spare.pop()
+        except IndexError:
+            scratch = np.empty(0, np.float32)
+        if not size <= len(scratch) <= _SPARE * size:
+            most = max(size, self._paths_bytes // np.dtype(np.float32).itemsize)
+            scratch = np.empty(min(int(_ROOM * size), most), np.float32)
+        prefix = scratch[:size].reshape(shape)
+        if segments:
+            arrays = [segment.keys_values[:, :, :count] for segment, count in segments.items()]
+            np.concatenate(arrays, axis=2, out=prefix)
+        return prefix, scratch
 
     def read(self, tree: TokenTree, nodes: Array, path: Path | None = None) -> Iterator[tuple[Array, Array]]:
         """Yield nodes and their hidden states, part by part: `[n]` and `[n, d]`.
 
         `nodes` are those to read, in order, and with each node those before it. `path` is what the sequences of the
-        tree go on from.
+        tree go on from, in one segment.
         """
-        keys_values = (self.no_path if path is None else path).keys_values
+        keys_values = np.zeros(self._shape, np.float32) if path is None else path.pieces[0][0].keys_values
         for first in range(0, len(nodes), self._most_nodes):
             part, following = nodes[first : first + self._most_nodes], nodes[first + self._most_nodes :][:1]
             kept, shared = _next_path(tree, part, following)

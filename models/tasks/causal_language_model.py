@@ -21,7 +21,8 @@ from models.backend import Array, Backend
 from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.next_words import next_words
-from models.decoding.token_tree import Path as ReadPath
+from models.decoding.read_paths import Path as ReadPath
+from models.decoding.read_paths import PathCache
 from models.decoding.token_tree import TokenTree, TreeReader
 from models.decoding.tree_predictions import Asked, Predictions, Predictor
 from models.decoding.word_probabilities import TokenizedText, word_begins
@@ -47,7 +48,6 @@ from models.tasks.model import BatchFunction, Model, Part, Values, checked_top_k
 from models.tasks.registry import register
 from models.tasks.word_sets import CoverageOptions, WordConfig, WordPredictor, read_word_sets
 from models.text.limits import TextLimit, checked_ids, head, several, tail
-from models.text.prefix_cache import PrefixCache, packed
 from models.text.word_vocabulary import PUNCTUATION, SEPARATORS, State, WordBoundaries, WordVocabulary
 from models.text.words import Span
 
@@ -55,6 +55,9 @@ __all__ = ["CausalLanguageModel", "CausalLanguageModelConfig", "CausalTransforme
 
 _RUN_NODES = 512
 """A run of the network reads so many tokens at most."""
+_PATHS_BYTES = 1 << 26
+"""Keys and values of texts that are read together take so many bytes at most, and no more than the weights that are
+read once for all of them."""
 _SEARCHED_PREFIXES = 256
 """A search for the next words looks at what follows so many beginnings of words at most."""
 _NEGLIGIBLE = 1e-5
@@ -93,6 +96,12 @@ class CausalTransformerNetwork(Contract):
     """Tokens that layers with a window attend to, where there are such."""
     outputs: PositiveInt
     """Tokens that have a probability: those of the vocabulary, and rows of the output layer that are no token."""
+
+    @property
+    def layer_bytes(self) -> int:
+        """Rough size of the weights of all layers in float32."""
+        projections = 2 * (self.heads + self.key_value_heads) * self.head_size
+        return 4 * self.layers * self.hidden_size * (projections + 2 * self.inner_size)
 
 
 class CausalLanguageModelConfig(WordConfig):
@@ -146,14 +155,21 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         self._before = () if special.start is None else (special.start,)
         network = self.config.network
         width = network.key_value_heads * network.head_size
-        self._reader = TreeReader(backend, network.layers, width, _RUN_NODES)
+        self._reader = TreeReader(
+            backend,
+            network.layers,
+            width,
+            _RUN_NODES,
+            paths_bytes=min(_PATHS_BYTES, network.layer_bytes),
+            sliding_window=network.sliding_window,
+        )
         self.vocab_size: int = network.outputs
         """Tokens that have a probability."""
         self.most_words: int = self.vocab_size
         """Tokens that a result may have."""
         components = len(manifest.output_layer.kernels)
         self._predictor = Predictor(backend, self._reader, self.vocab_size, components)
-        self._paths: PrefixCache[ReadPath] | None = None
+        self._paths: PathCache | None = None
         self._on_lookup: Callable[[bool], object] = bool
         self.cache_salt = ""
         """The part of the cache that queries of this model find; see `with_cache_salt`."""
@@ -209,7 +225,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep keys and values of contexts of next words and of texts that are written, by which they go on."""
-        self._paths, self._on_lookup = PrefixCache(max_bytes), on_lookup
+        self._paths, self._on_lookup = PathCache(max_bytes), on_lookup
 
     def with_cache_salt(self, salt: str) -> Self:
         salted = copy.copy(self)
@@ -436,8 +452,8 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return states
 
     def _next_subwords(self, query: NextTokensQuery) -> NextSubwords:
-        path, hidden = self._read(query.tokens, query.salt)
-        after = _Continuations(self, path, hidden)
+        [(path, hidden)] = self._read([(query.tokens, query.salt)])
+        after = _Continuations(self, path.joined(), hidden)
         try:
             found = next_words(
                 after,
@@ -459,20 +475,17 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             query.context, tuple(words[: query.top_k]), query.unknown, found.left, found.certain, query.truncated
         )
 
-    def _read(self, tokens: tuple[int, ...], salt: str) -> tuple[ReadPath, Array]:
-        """Read a text from the longest beginning that the cache has; return its path and its last hidden state."""
+    def _read(self, texts: Sequence[tuple[tuple[int, ...], str]]) -> list[tuple[ReadPath, Array]]:
+        """Read texts with their salts, each from the longest beginning that the cache has; return the path and the last
+        hidden state of each.
+        """
         if self._paths is None:
-            return self._reader.follow(self._reader.no_path, tokens)
-        key = packed(tokens)
-        path = self._reader.no_path
-        if (same := self._paths.get(key, salt=salt)) is not None:
-            path = same.before_last()  # its last hidden state is not kept
-        elif (known := self._paths.longest(key, salt=salt)) is not None:
-            path = known[1]
-        self._on_lookup(len(path.tokens) > 0)
-        path, hidden = self._reader.follow(path, tokens[len(path.tokens) :])
-        self._paths.put(key, path, path.keys_values.nbytes, salt=salt)
-        return path, hidden
+            return self._reader.follow([(ReadPath(), tokens) for tokens, _ in texts])
+        known = [self._paths.longest(*text) for text in texts]
+        for path in known:
+            self._on_lookup(len(path) > 0)
+        rest = [tokens[len(path) :] for path, (tokens, _) in zip(known, texts, strict=True)]
+        return self._reader.follow(list(zip(known, rest, strict=True)), self._paths.extended)
 
     def run_draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
         """Draw the next token of each text, in the order of the queries."""
@@ -497,15 +510,14 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def _states(self, texts: Sequence[tuple[int, ...]], queries: Sequence[DrawQuery]) -> Array:
         """Return the hidden states after texts that are to go on, `[B, d]`. Those that end now are read as a tree."""
         found = np.empty((len(texts), self.config.network.hidden_size), np.float32)
-        known: dict[tuple[tuple[int, ...], str], Array] = {}
         ending = [row for row, query in enumerate(queries) if query.after is None and not query.goes_on]
         if ending:
             found[ending] = self._last_states([texts[row] for row in ending], [queries[row].salt for row in ending])
-        for row in set(range(len(texts))) - set(ending):
-            key = texts[row], queries[row].salt
-            if key not in known:
-                known[key] = self._read(*key)[1]
-            found[row] = known[key]
+        others = [row for row in range(len(texts)) if queries[row].after is not None or queries[row].goes_on]
+        distinct = list(dict.fromkeys((texts[row], queries[row].salt) for row in others))
+        states = {text: hidden for text, (_, hidden) in zip(distinct, self._read(distinct), strict=True)}
+        for row in others:
+            found[row] = states[texts[row], queries[row].salt]
         return found
 
     def following(self, path: ReadPath, hidden: Array, tokens: Sequence[tuple[int, ...]]) -> Array:
@@ -513,7 +525,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
         hidden `[d]` is the hidden state after the path itself.
         """
-        tree = TokenTree(tokens, begins_at=len(path.tokens))
+        tree = TokenTree(tokens, begins_at=len(path))
         states = [np.empty((0, len(hidden)), np.float32)]
         states += [found for _, found in self._reader.read(tree, np.arange(len(tree)), path)]
         # The row after those of the tree is the state of the path.
@@ -648,5 +660,5 @@ class _Continuations:
 
     def log_probabilities(self, prefixes: Sequence[tuple[int, ...]]) -> Array:
         """Return the log-probabilities of the next token after each prefix, all of which begin with the context."""
-        count = len(self._path.tokens)
+        count = len(self._path)
         return self._model.following(self._path, self._hidden, [prefix[count:] for prefix in prefixes])
