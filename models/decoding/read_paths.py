@@ -1,7 +1,7 @@
-"""What a causal language model has read: keys and values of tokens, which texts that begin alike share.
+"""Keys and values of tokens that a causal language model has read, which texts that begin alike share.
 
 A path is a text up to one of its tokens. It is a row of segments, each of which holds keys and values of some tokens,
-so that a text goes on without a copy of what is before, and that several texts can go on from the same tokens. A cache
+so that a text goes on without a copy of the tokens before, and that several texts can go on from the same tokens. A cache
 finds segments by the tokens that they hold.
 
 Shapes: `n` tokens that a path goes on by, `P` tokens of a path, `L` layers, `w` size of all keys of a token.
@@ -123,7 +123,7 @@ class PathCache:
         return path
 
     def extended(self, path: Path, tokens: Sequence[int], keys_values: Array) -> Path:
-        """Return a path with `n` more tokens, which are kept if what is before them still is.
+        """Return a path with `n` more tokens, which are kept if the path itself still is.
 
         `keys_values` `[L, 2, n, w]` are theirs, and may become part of the cache.
         """

@@ -84,7 +84,7 @@ class _Reading:
     """A text that is read."""
 
     path: Path
-    """What has been read."""
+    """The tokens that have been read."""
     tokens: Sequence[int]
     """The tokens that are to be read."""
     hidden: Array | None = None
@@ -183,7 +183,7 @@ class TreeReader:
     def _may_join(self, text: _Reading, part: Sequence[int]) -> bool:
         """Return whether a text can be read with others.
 
-        The graph takes the place of a token in the prefix for its position, by which it finds what a window leaves out.
+        The graph takes the place of a token in the prefix for its position, by which it leaves out those before a window.
         """
         return self._window is None or len(text.path) + len(part) <= self._window
 

@@ -1,4 +1,4 @@
-"""What a causal model has read: paths that share tokens, their cache, and runs over several of them."""
+"""Paths of tokens that a causal model has read, their cache, and runs over several of them."""
 
 import numpy as np
 import pytest
