@@ -1,8 +1,8 @@
 """Keys and values of tokens that a causal language model has read, which texts that begin alike share.
 
 A path is a text up to one of its tokens. It is a row of segments, each of which holds keys and values of some tokens,
-so that a text goes on without a copy of the tokens before, and that several texts can go on from the same tokens. A cache
-finds segments by the tokens that they hold.
+so that a text goes on without a copy of the tokens before, and that several texts can go on from the same tokens. A
+cache finds segments by the tokens that they hold.
 
 Shapes: `n` tokens that a path goes on by, `P` tokens of a path, `L` layers, `w` size of all keys of a token.
 """

@@ -183,7 +183,8 @@ class TreeReader:
     def _may_join(self, text: _Reading, part: Sequence[int]) -> bool:
         """Return whether a text can be read with others.
 
-        The graph takes the place of a token in the prefix for its position, by which it leaves out those before a window.
+        The graph takes the place of a token in the prefix for its position, by which it leaves out those before a
+        window.
         """
         return self._window is None or len(text.path) + len(part) <= self._window
 
