@@ -86,8 +86,8 @@ class Ours:
         network, special = model.config.network, model.config.special_tokens
         assert special.start is not None
         self.model, self.start, self.end = model, special.start, special.end
-        width = network.key_value_heads * network.head_size
-        reader = TreeReader(model.backend, network.layers, width, _RUN_NODES)
+        shape = network.layers, network.key_value_heads, network.head_size
+        reader = TreeReader(model.backend, shape, _RUN_NODES)
         [(path, hidden)] = reader.follow([(ReadPath(), (self.start,))])
         self._start = path.joined(), hidden
 

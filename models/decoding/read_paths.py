@@ -4,9 +4,10 @@ A path is a text up to one of its tokens. It is a row of segments, each of which
 so that a text goes on without a copy of the tokens before, and that several texts can go on from the same tokens. A
 cache finds segments by the tokens that they hold.
 
-Shapes: `n` tokens that a path goes on by, `P` tokens of a path, `L` layers, `w` size of all keys of a token.
+Shapes: `n` tokens that a path goes on by, `P` tokens of a path, `L` layers, `G` key-value heads, `s` head size.
 """
 
+import itertools
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -32,18 +33,20 @@ class Segment:
 
     tokens: list[int]
     keys_values: Array
-    """Their keys and values, `[L, 2, room, w]` with room for as many tokens or more."""
+    """Their keys and values, `[L, 2, G, room, s]` with room for as many tokens or more."""
     parent: "Segment | None" = None
     """The segment before."""
     after: int = 0
     """So many tokens of the parent are before this segment."""
     children: "dict[tuple[int, int], Segment]" = field(default_factory=dict)
     """Those that go on after so many tokens of this segment, with this token."""
+    number: int = field(default_factory=itertools.count().__next__)
+    """No other segment has this number."""
 
     @property
     def room(self) -> int:
         """Number of tokens that it can hold."""
-        room: int = self.keys_values.shape[2]
+        room: int = self.keys_values.shape[-2]
         return room
 
     @property
@@ -71,14 +74,14 @@ class Path:
         return [token for segment, count in self.pieces for token in segment.tokens[:count]]
 
     def extended(self, tokens: Sequence[int], keys_values: Array) -> "Path":
-        """Return the path with `n` more tokens, whose keys and values are `[L, 2, n, w]`."""
+        """Return the path with `n` more tokens, whose keys and values are `[L, 2, G, n, s]`."""
         return replace(self, pieces=(*self.pieces, (Segment(list(tokens), keys_values), len(tokens))))
 
     def joined(self) -> "Path":
         """Return the path as one segment, which is faster to go on from several times. It has at least one token."""
-        arrays = [segment.keys_values[:, :, :count] for segment, count in self.pieces]
+        arrays = [segment.keys_values[..., :count, :] for segment, count in self.pieces]
         return Path((), self.salt).extended(
-            self.tokens, arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=2)
+            self.tokens, arrays[0] if len(arrays) == 1 else np.concatenate(arrays, axis=-2)
         )
 
 
@@ -125,19 +128,26 @@ class PathCache:
     def extended(self, path: Path, tokens: Sequence[int], keys_values: Array) -> Path:
         """Return a path with `n` more tokens, which are kept if the path itself still is.
 
-        `keys_values` `[L, 2, n, w]` are theirs, and may become part of the cache.
+        `keys_values` `[L, 2, G, n, s]` are theirs, and may become part of the cache.
         """
         with self._lock:
             last, count = path.pieces[-1] if path.pieces else (self._root(path.salt), 0)
             if path.pieces and last not in self._used:
                 return path.extended(tokens, keys_values)
+            read = 0  # tokens that another text has brought in the meantime
+            while read < len(tokens) and (child := last.children.get((count, tokens[read]))) is not None:
+                last, count = child, _common(child.tokens, tokens, read, len(tokens))
+                path = replace(path, pieces=(*path.pieces, (last, count)))
+                read += count
+            if read:
+                tokens, keys_values = tokens[read:], keys_values[..., read:, :].copy()
             end = count + len(tokens)
-            if count == len(last.tokens) and end <= last.room:
-                last.keys_values[:, :, count:end] = keys_values
+            if not tokens:
+                found = path
+            elif count == len(last.tokens) and end <= last.room:
+                last.keys_values[..., count:end, :] = keys_values
                 last.tokens.extend(tokens)
                 found = replace(path, pieces=(*path.pieces[:-1], (last, end)))
-            elif (count, tokens[0]) in last.children:  # it was read twice at the same time
-                return path.extended(tokens, keys_values)
             else:
                 found = self._with_child(path, last, count, tokens, keys_values)
             self._touch(found)
@@ -146,13 +156,13 @@ class PathCache:
         return found
 
     def _root(self, salt: str) -> Segment:
-        return self._roots.setdefault(salt, Segment([], np.zeros((0, 0, 0, 0), np.float32)))
+        return self._roots.setdefault(salt, Segment([], np.zeros((0, 0, 0, 0, 0), np.float32)))
 
     def _with_child(self, path: Path, last: Segment, count: int, tokens: Sequence[int], keys_values: Array) -> Path:
         if len(tokens) == 1:  # a text that is written grows by a token at a time
-            layers, two, _, width = keys_values.shape
-            room = np.empty((layers, two, _ROOM, width), keys_values.dtype)
-            room[:, :, :1] = keys_values
+            *before, _, size = keys_values.shape
+            room = np.empty((*before, _ROOM, size), keys_values.dtype)
+            room[..., :1, :] = keys_values
             keys_values = room
         segment = Segment(list(tokens), keys_values, last, count)
         last.children[count, tokens[0]] = segment

@@ -4,10 +4,11 @@ A node is a token after those of its path. The nodes are in depth-first order, a
 of a part see before it is all on the path to its first node, so that keys and values of this path alone are kept. A
 part holds tokens of one long text, or of many short ones, without padding.
 
-Texts that go on from different paths are read together, too: each sees its own path of those in the run.
+Texts that go on from different paths are read together, too. Where each goes on by one token, it has a row with its
+path; else each sees its own path of those in the run.
 
-Shapes: `T` nodes of a tree, `n` nodes of a part, or tokens of a run, `P` tokens of the paths before them, `L` layers,
-`w` size of all keys of a token, `d` hidden size.
+Shapes: `B` texts, `T` nodes of a tree, `n` nodes of a part, or tokens of a run, `P` tokens of the paths before them,
+`L` layers, `G` key-value heads, `s` head size, `d` hidden size.
 """
 
 import math
@@ -18,14 +19,22 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from models.backend import Array, Backend
+from models.decoding.path_rows import PathRows
 from models.decoding.read_paths import Path, Segment
 
-__all__ = ["TokenTree", "TreeReader"]
+__all__ = ["TokenTree", "TreeReader", "layer_inputs"]
 
 _PATHS_TOKENS = 1 << 12
 """Paths that are read together have so many tokens at most, of which each sees its own alone."""
 _TOGETHER_SCORES = 1 << 15
 """Tokens of different paths that are read together have so many attention scores in a head at most."""
+_SHARING = 8
+"""Texts whose rows would have so many times as many tokens as their paths have together are not read in rows."""
+
+
+def layer_inputs(layer: int) -> tuple[str, str]:
+    """Return the names of the graph's inputs for keys and values of a layer."""
+    return f"keys_{layer}", f"values_{layer}"
 
 
 class TokenTree:
@@ -120,29 +129,33 @@ class TreeReader:
     def __init__(
         self,
         backend: Backend,
-        layers: int,
-        width: int,
+        shape: tuple[int, int, int],
         most_nodes: int,
         *,
         paths_bytes: int = 1 << 26,
         sliding_window: int | None = None,
     ) -> None:
-        """`width` is the size of all keys of a token in a layer, `most_nodes` the largest number of nodes of a run.
+        """`shape` has the numbers of layers and of key-value heads, and the head size; `most_nodes` is the largest
+        number of nodes of a run.
 
         Paths that are read together have keys and values of `paths_bytes` at most, and this is the memory that is kept
-        for them. `sliding_window` is the number of tokens that some layers attend to at most.
+        for them, and as much for rows. `sliding_window` is the number of tokens that some layers attend to at most.
         """
         self._backend = backend
-        self._shape = layers, 2, 0, width
+        self._layers, self._heads, self._head_size = shape
         self._most_nodes = most_nodes
         self._window, self._paths_bytes = sliding_window, paths_bytes
+        self.rows_bytes = paths_bytes
+        """Size of the rows at most."""
         self._spare: deque[Array] = deque(maxlen=1)
         """The memory of the last prefix: to allocate it anew takes longer than to fill it."""
+        self._rows: deque[PathRows] = deque(maxlen=1)
+        """The rows of the last step."""
 
     @property
     def token_bytes(self) -> int:
         """Size of the keys and values of a token."""
-        return 8 * self._shape[0] * self._shape[3]
+        return 8 * self._layers * self._heads * self._head_size
 
     def follow(
         self,
@@ -158,9 +171,46 @@ class TreeReader:
             raise ValueError("there is no token to read")
         reading = [_Reading(path, tokens) for path, tokens in texts]
         while unread := [each for each in reading if each.tokens]:
-            for together in self._together(unread):
+            stepping = self._stepping(unread)
+            if stepping:
+                self._step(stepping, extended)
+            for together in self._together([each for each in unread if each.tokens and each not in stepping]):
                 self._follow(together, extended)
         return [(each.path, each.hidden) for each in reading if each.hidden is not None]
+
+    def _stepping(self, texts: Sequence[_Reading]) -> list[_Reading]:
+        """Return the texts that go on by one token and whose paths fit in rows, unless they share most of these."""
+        single = [each for each in texts if each.path.pieces and len(each.tokens) == 1]
+        single.sort(key=lambda each: len(each.path))
+        most = self.rows_bytes // self.token_bytes
+        count = min(len(single), self._most_nodes)
+        while count and count * len(single[count - 1].path) > most:
+            count -= 1
+        paths = _Together()
+        for each in single[:count]:
+            paths.add(each, each.tokens)
+        shared = count >= _SHARING and _SHARING * sum(paths.seen.values()) <= count * len(single[count - 1].path)
+        return [] if shared else single[:count]
+
+    def _step(self, texts: Sequence[_Reading], extended: Callable[[Path, Sequence[int], Array], Path]) -> None:
+        """Read one token of each text."""
+        try:
+            rows = self._rows.pop()
+        except IndexError:
+            rows = PathRows(self._layers, self._heads, self._head_size)
+        order, keys_values = rows.hold([each.path for each in texts], self.rows_bytes // self.token_bytes)
+        room = keys_values.shape[4]
+        tokens, positions = np.empty((2, len(texts), 1), np.int64)
+        visible = np.zeros((len(texts), 1, room + 1), bool)
+        for row, each in zip(order, texts, strict=True):
+            tokens[row], positions[row] = each.tokens[0], len(each.path)
+            visible[row, 0, : len(each.path)] = visible[row, 0, room] = True
+        hidden, found = self._run(tokens, positions, visible, keys_values, np.zeros(1, np.int64))
+        for row, each in zip(order, texts, strict=True):
+            each.path = extended(each.path, each.tokens, found[:, :, row])
+            each.tokens, each.hidden = (), hidden[row, 0]
+        if rows.bytes <= self.rows_bytes:
+            self._rows.append(rows)
 
     def _together(self, texts: Sequence[_Reading]) -> Iterator[_Together]:
         """Yield the texts in groups, each with as many of its next tokens as a run may have."""
@@ -191,7 +241,7 @@ class TreeReader:
     def _follow(self, together: _Together, extended: Callable[[Path, Sequence[int], Array], Path]) -> None:
         prefix, scratch = self._prefix(together.seen)
         starts = dict(zip(together.seen, np.cumsum([0, *together.seen.values()]).tolist(), strict=False))
-        before, count, first = prefix.shape[2], together.tokens, 0
+        before, count, first = prefix.shape[4], together.tokens, 0
         visible = np.zeros((count, before + count), bool)
         positions = np.empty(count, np.int64)
         for text, part in together.texts:
@@ -202,11 +252,11 @@ class TreeReader:
             positions[rows] = np.arange(len(text.path), len(text.path) + len(part))
             first += len(part)
         tokens = np.array([token for _, part in together.texts for token in part], np.int64)
-        hidden, keys_values = self._run(tokens, positions, visible, prefix, np.arange(count))
+        hidden, keys_values = self._run_one(tokens, positions, visible, prefix, np.arange(count))
         first = 0
         for text, part in together.texts:
             last = first + len(part)
-            own = keys_values if len(part) == count else keys_values[:, :, first:last].copy()
+            own = keys_values if len(part) == count else keys_values[..., first:last, :].copy()
             text.path = extended(text.path, part, own)
             text.tokens, text.hidden = text.tokens[len(part) :], hidden[last - 1]
             first = last
@@ -215,8 +265,7 @@ class TreeReader:
 
     def _prefix(self, segments: Mapping[Segment, int]) -> tuple[Array, Array]:
         """Return keys and values of so many tokens of each segment, one after the other, and the memory they are in."""
-        layers, two, _, width = self._shape
-        shape = layers, two, sum(segments.values()), width
+        shape = self._layers, 2, 1, self._heads, sum(segments.values()), self._head_size
         size = math.prod(shape)
         try:
             scratch = self._spare.pop()
@@ -227,8 +276,8 @@ class TreeReader:
             scratch = np.empty(min(int(_ROOM * size), most), np.float32)
         prefix = scratch[:size].reshape(shape)
         if segments:
-            arrays = [segment.keys_values[:, :, :count] for segment, count in segments.items()]
-            np.concatenate(arrays, axis=2, out=prefix)
+            arrays = [segment.keys_values[..., :count, :] for segment, count in segments.items()]
+            np.concatenate(arrays, axis=-2, out=prefix[:, :, 0])
         return prefix, scratch
 
     def read(self, tree: TokenTree, nodes: Array, path: Path | None = None) -> Iterator[tuple[Array, Array]]:
@@ -237,19 +286,30 @@ class TreeReader:
         `nodes` are those to read, in order, and with each node those before it. `path` is what the sequences of the
         tree go on from, in one segment.
         """
-        keys_values = np.zeros(self._shape, np.float32) if path is None else path.pieces[0][0].keys_values
+        empty = np.zeros((self._layers, 2, self._heads, 0, self._head_size), np.float32)
+        keys_values = empty if path is None else path.pieces[0][0].keys_values
         for first in range(0, len(nodes), self._most_nodes):
             part, following = nodes[first : first + self._most_nodes], nodes[first + self._most_nodes :][:1]
             kept, shared = _next_path(tree, part, following)
-            visible = _visible(tree, part, keys_values.shape[2])
-            hidden, found = self._run(tree.tokens[part], tree.positions[part], visible, keys_values, kept)
-            keys_values = np.concatenate([keys_values[:, :, :shared], found], axis=2)
+            visible = _visible(tree, part, keys_values.shape[3])
+            prefix = keys_values[:, :, None]
+            hidden, found = self._run_one(tree.tokens[part], tree.positions[part], visible, prefix, kept)
+            keys_values = np.concatenate([keys_values[..., :shared, :], found], axis=-2)
             yield part, hidden
 
+    def _run_one(
+        self, tokens: Array, positions: Array, visible: Array, prefix: Array, kept: Array
+    ) -> tuple[Array, Array]:
+        """Return hidden states `[n, d]`, and keys and values of the tokens kept, `[L, 2, G, K, s]`, of one tree."""
+        hidden, keys_values = self._run(tokens[None], positions[None], visible[None], prefix, kept)
+        return hidden[0], keys_values[:, :, 0]
+
     def _run(self, tokens: Array, positions: Array, visible: Array, prefix: Array, kept: Array) -> tuple[Array, Array]:
-        inputs = {"tokens": tokens, "positions": positions, "visible": visible, "prefix": prefix, "kept": kept}
-        hidden, keys_values = self._backend.run("read", inputs, ["hidden_states", "keys_values"])
-        return hidden, keys_values
+        inputs = {"tokens": tokens, "positions": positions, "visible": visible, "kept": kept}
+        for layer, keys_values in enumerate(prefix):
+            inputs |= dict(zip(layer_inputs(layer), keys_values, strict=True))
+        hidden, found = self._backend.run("read", inputs, ["hidden_states", "keys_values"])
+        return hidden, found
 
 
 def _visible(tree: TokenTree, part: Array, before: int) -> Array:

@@ -23,7 +23,7 @@ from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.next_words import next_words
 from models.decoding.read_paths import Path as ReadPath
 from models.decoding.read_paths import PathCache
-from models.decoding.token_tree import TokenTree, TreeReader
+from models.decoding.token_tree import TokenTree, TreeReader, layer_inputs
 from models.decoding.tree_predictions import Asked, Predictions, Predictor
 from models.decoding.word_probabilities import TokenizedText, word_begins
 from models.errors import BundleError, QueryError
@@ -154,11 +154,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         self._end = special.end
         self._before = () if special.start is None else (special.start,)
         network = self.config.network
-        width = network.key_value_heads * network.head_size
         self._reader = TreeReader(
             backend,
-            network.layers,
-            width,
+            (network.layers, network.key_value_heads, network.head_size),
             _RUN_NODES,
             paths_bytes=min(_PATHS_BYTES, network.layer_bytes),
             sliding_window=network.sliding_window,
@@ -178,8 +176,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
     @classmethod
     def from_bundle(cls, path: Path, manifest: AnyManifest, backend: Backend) -> Self:
-        if all(each.name != "prefix" for each in manifest.graphs["read"].inputs):
-            raise BundleError(str(path), ["graphs.read has no input prefix: import the model again"])
+        keys, _ = layer_inputs(0)
+        if all(each.name != keys for each in manifest.graphs["read"].inputs):
+            raise BundleError(str(path), [f"graphs.read has no input {keys}: import the model again"])
         tokenizer = load_causal_tokenizer(path, manifest.config)
         return cls(manifest, tokenizer, backend, read_word_sets(path, manifest.config.sets))
 
@@ -226,6 +225,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep keys and values of contexts of next words and of texts that are written, by which they go on."""
         self._paths, self._on_lookup = PathCache(max_bytes), on_lookup
+        self._reader.rows_bytes = min(max(_PATHS_BYTES, max_bytes), self.config.network.layer_bytes)
 
     def with_cache_salt(self, salt: str) -> Self:
         salted = copy.copy(self)

@@ -18,24 +18,25 @@ from training.bundling.graphs import ExportGraph
 from training.bundling.onnx_tools import check_graph, keep_used_weights, quiet
 from training.bundling.weight_file import SHARED_BYTES, WEIGHTS, WeightFile, array_of, save_graphs
 from training.networks.lstm import PADDED_LSTM
-from training.networks.operators import ATTEND, ATTEND_SOME, WRITE_SLOTS
+from training.networks.operators import ATTEND, ATTEND_AFTER, ATTEND_SOME, WRITE_SLOTS
 
 __all__ = ["WEIGHTS", "save_graphs", "to_onnx"]
 
 op: Any = opset18  # typed for scripts, called here on graph values
 
 
-def _multi_head_attention() -> Any:
+def _multi_head_attention(*more_outputs: str) -> Any:
     """Return ONNX Runtime's operator as far as it is used here; its schema is not known outside the runtime."""
     tensor, lengths = "tensor(float)", "tensor(int32)"
     inputs = {"query": tensor, "key": tensor, "value": tensor, "bias": tensor, "padding": lengths, "attention": tensor}
+    inputs |= {"past_key": tensor, "past_value": tensor}
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     schema = onnx.defs.OpSchema(
         "MultiHeadAttention",
         "com.microsoft",
         1,
         inputs=[onnx.defs.OpSchema.FormalParameter(name, kind, param_option=optional) for name, kind in inputs.items()],
-        outputs=[onnx.defs.OpSchema.FormalParameter("output", tensor)],
+        outputs=[onnx.defs.OpSchema.FormalParameter(name, tensor) for name in ("output", *more_outputs)],
         attributes=[
             onnx.defs.OpSchema.Attribute("num_heads", onnx.defs.OpSchema.AttrType.INT),
             onnx.defs.OpSchema.Attribute("scale", onnx.defs.OpSchema.AttrType.FLOAT),
@@ -45,6 +46,10 @@ def _multi_head_attention() -> Any:
 
 
 multi_head_attention: Callable[..., ir.Value] = _multi_head_attention()
+# ONNX Runtime computes wrong numbers where past keys come in and present ones do not go out.
+multi_head_attention_after: Callable[..., tuple[ir.Value, ir.Value, ir.Value]] = _multi_head_attention(
+    "present_key", "present_value"
+)
 
 _NO_LIMIT = 1 << 40
 _FOLDED_BYTES = 1 << 20
@@ -77,6 +82,7 @@ def to_onnx(graph: ExportGraph, weights: WeightFile | None = None) -> onnx.Model
             custom_translation_table={
                 PADDED_LSTM: _lstm,
                 ATTEND: _attend,
+                ATTEND_AFTER: _attend_after,
                 ATTEND_SOME: _attend_some,
                 WRITE_SLOTS: _write_slots,
             },
@@ -148,6 +154,20 @@ def _attend(query: ir.Value, keys: ir.Value, values: ir.Value, lengths: ir.Value
 
 def _attend_some(query: ir.Value, keys: ir.Value, values: ir.Value, bias: ir.Value, heads: int) -> ir.Value:
     return multi_head_attention(query, keys, values, None, None, bias, num_heads=heads, scale=1.0)
+
+
+def _attend_after(
+    query: ir.Value,
+    keys: ir.Value,
+    values: ir.Value,
+    past_keys: ir.Value,
+    past_values: ir.Value,
+    bias: ir.Value,
+    heads: int,
+) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """Translate `attend_after`."""
+    given = query, keys, values, None, None, bias, past_keys, past_values
+    return multi_head_attention_after(*given, num_heads=heads, scale=1.0)
 
 
 def _onnx_gates(weight: ir.Value) -> Any:

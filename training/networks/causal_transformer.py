@@ -9,7 +9,7 @@ of a head.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.networks.dropout import Dropout
-from training.networks.operators import attend_some
+from training.networks.operators import attend_after, attend_some
 from training.networks.transformer import RmsNorm
 
 __all__ = [
@@ -153,7 +153,7 @@ def _norm(settings: CausalSettings, size: int) -> nn.Module:
 
 
 KeysValues = tuple[Tensor, Tensor]
-"""Keys and values of a layer, two of `[B, T, G s]`."""
+"""Keys and values of a layer, two of `[B, G, T, s]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class Attended:
     angles: Tensor | None
     """Angles of rotary positions, in radians, `[B or 1, T, r / 2]`; None where there are none."""
     prefix: KeysValues | None
-    """Keys and values of the prefix, two of `[P, G s]`."""
+    """Keys and values of the prefix, two of `[B, G, P, s]`."""
 
 
 class CausalAttention(nn.Module):
@@ -206,23 +206,40 @@ class CausalAttention(nn.Module):
         )
         if settings.attention_scale != 1.0:
             query = query * settings.attention_scale
-        own = key, self.value(hidden)
-        keys, values = own if attended.prefix is None else map(_joined, attended.prefix, own)
-        if settings.key_value_heads < settings.heads:
-            times = settings.heads // settings.key_value_heads
-            keys, values = (_repeated(each, settings.head_size, times) for each in (keys, values))
-        if settings.attention_softcap is None and self.training:
-            mixed = _fused_attention(query, keys, values, attended.bias, settings.heads)
-        elif settings.attention_softcap is None:
-            mixed = attend_some(query, keys, values, attended.bias, settings.heads)
-        else:
-            query, keys, values = (
-                each.unflatten(-1, (settings.heads, -1)).transpose(1, 2) for each in (query, keys, values)
-            )
-            scores = soft_capped(query @ keys.transpose(2, 3), settings.attention_softcap) + attended.bias
-            mixed = (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2)
+        mixed, own = self._attend(query, (key, self.value(hidden)), attended)
         output: Tensor = self.output(mixed)
         return output, own
+
+    def _attend(self, query: Tensor, own: tuple[Tensor, Tensor], given: Attended) -> tuple[Tensor, KeysValues]:
+        """Return what the tokens attend to, `[B, T, H s]`, and their own keys and values by heads.
+
+        `query` is `[B, T, H s]`, `own` keys and values are two of `[B, T, G s]`.
+        """
+        settings = self._settings
+        groups, times = settings.key_value_heads, settings.heads // settings.key_value_heads
+        split = own[0].unflatten(-1, (groups, -1)).transpose(1, 2), own[1].unflatten(-1, (groups, -1)).transpose(1, 2)
+        if given.prefix is None and settings.attention_softcap is None:
+            keys, values = (_repeated(each, settings.head_size, times) for each in own) if times > 1 else own
+            attend = _fused_attention if self.training else attend_some
+            return attend(query, keys, values, given.bias, settings.heads), split
+        bias = given.bias
+        if times > 1:  # heads that share keys and values are more queries of one head, so that keys are not copied
+            query = query.unflatten(-1, (groups, times, -1)).permute(0, 3, 1, 2, 4).flatten(1, 2).flatten(2)
+            bias = bias.repeat(1, 1, times, 1)
+        if settings.attention_softcap is None and given.prefix is not None:
+            mixed, keys, values = attend_after(query, *own, *given.prefix, bias, groups)
+            before = given.prefix[0].shape[2]
+            split = keys[:, :, before:], values[:, :, before:]
+        else:
+            keys, values = split
+            if given.prefix is not None:
+                keys, values = (torch.cat(parts, dim=2) for parts in zip(given.prefix, split, strict=True))
+            query = query.unflatten(-1, (groups, -1)).transpose(1, 2)
+            scores = soft_capped(query @ keys.transpose(2, 3), settings.attention_softcap) + bias
+            mixed = (torch.softmax(scores, dim=-1) @ values).transpose(1, 2).flatten(2)
+        if times > 1:
+            mixed = mixed.unflatten(1, (times, -1)).unflatten(-1, (groups, -1)).permute(0, 2, 3, 1, 4).flatten(2)
+        return mixed, split
 
     def _rotated(self, vectors: Tensor, angles: Tensor | None) -> Tensor:
         """Rotate the vectors of heads by their positions: `[B, T, H, s]` of any H."""
@@ -247,11 +264,6 @@ def _fused_attention(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor, 
     else:
         mixed = attend(query, keys, values, attn_mask=bias.to(query.dtype), scale=1.0)
     return mixed.transpose(1, 2).flatten(2)
-
-
-def _joined(prefix: Tensor, own: Tensor) -> Tensor:
-    """Return keys or values of a prefix and of the tokens after it: `[P, G s]`, `[B, T, G s]` -> `[B, P + T, G s]`."""
-    return torch.cat([prefix[None].expand(own.shape[0], -1, -1), own], dim=1)
 
 
 def _repeated(vectors: Tensor, head_size: int, times: int) -> Tensor:
@@ -338,17 +350,17 @@ class CausalTransformer(nn.Module):
         return self.read(tokens, counted[None] if places is None else places, visible)[0]
 
     def read(
-        self, tokens: Tensor, positions: Tensor, visible: Tensor, prefix: Tensor | None = None
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, prefix: Sequence[KeysValues] | None = None
     ) -> tuple[Tensor, list[KeysValues]]:
-        """Return hidden states `[B, T, d]`, and keys and values of each layer, of texts that go on from a prefix.
+        """Return hidden states `[B, T, d]`, and keys and values of each layer, of texts that go on from prefixes.
 
         tokens `[B, T]`; `positions` `[B or 1, T]` are their places in their texts; `visible` `[B or 1, T, P + T]` says
         which tokens of the prefix, and which of these, belong to the text up to each token, itself included. `prefix`
-        `[L, 2, P, G s]` has the keys and values of a text's first P tokens. So several continuations of a text can be
-        read as one sequence.
+        has for each layer keys and values of P tokens of each text, whose places are 0 to P - 1. So several
+        continuations of a text can be read as one sequence.
         """
         if prefix is not None:
-            before = torch.arange(prefix.shape[2], device=tokens.device)[None].expand(positions.shape[0], -1)
+            before = torch.arange(prefix[0][0].shape[2], device=tokens.device)[None].expand(positions.shape[0], -1)
             places = torch.cat([before, positions], dim=1)
         else:
             places = positions
@@ -365,7 +377,7 @@ class CausalTransformer(nn.Module):
         hidden = self.dropout(hidden)
         found = []
         for index, (layer, settings) in enumerate(zip(self.decoder_layers(), self.settings.layers, strict=True)):
-            given = None if prefix is None else (prefix[index, 0], prefix[index, 1])
+            given = None if prefix is None else prefix[index]
             attended = Attended(biases[settings.window], layer.attention.angles(positions), given)
             hidden, keys_values = layer(hidden, attended)
             found.append(keys_values)

@@ -6,33 +6,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.decoding.read_paths import Path, PathCache
-from models.decoding.token_tree import TokenTree, TreeReader
+from models.decoding.token_tree import TokenTree, TreeReader, layer_inputs
 
-LAYERS, WIDTH, MOST, PRIME = 2, 3, 8, 1_000_003
+LAYERS, HEADS, SIZE, MOST, PRIME = 2, 3, 2, 8, 1_000_003
+TOKEN_BYTES = 4 * 2 * LAYERS * HEADS * SIZE
 
 
 class Network:
     """A graph `read` whose hidden states say which tokens they saw at which places."""
 
     def __init__(self) -> None:
-        self.runs: list[tuple[int, int]] = []
-        """Tokens of each run, and tokens before them."""
+        self.runs: list[tuple[int, int, int]] = []
+        """Texts of each run, tokens of each, and tokens before them."""
 
     def run(self, graph, inputs, outputs):
         assert (graph, outputs) == ("read", ["hidden_states", "keys_values"])
-        tokens, positions, prefix = inputs["tokens"], inputs["positions"], inputs["prefix"]
-        before = prefix.shape[2]
-        self.runs.append((len(tokens), before))
-        own = np.zeros((LAYERS, 2, len(tokens), WIDTH), np.float32)
-        own[..., 0], own[..., 1] = tokens, positions
-        keys = np.concatenate([prefix, own], axis=2)
-        assert (keys == keys[:1, :1]).all()
-        hidden = []
-        for row, visible in enumerate(inputs["visible"]):
-            seen = keys[0, 0, visible]
-            assert sorted(seen[:, 1].tolist()) == list(range(int(positions[row]) + 1))
-            hidden.append([text_hash(seen[np.argsort(seen[:, 1]), 0]), len(seen)])
-        return np.array(hidden, np.float64), own[:, :, inputs["kept"]]
+        tokens, positions, visible = inputs["tokens"], inputs["positions"], inputs["visible"]
+        layers = [inputs[name] for layer in range(LAYERS) for name in layer_inputs(layer)]
+        prefix = np.stack(layers).reshape(LAYERS, 2, *layers[0].shape)
+        texts, count = tokens.shape
+        assert prefix.shape[2:] == (texts, HEADS, visible.shape[2] - count, SIZE)
+        self.runs.append((texts, count, prefix.shape[4]))
+        own = np.zeros((LAYERS, 2, texts, HEADS, count, SIZE), np.float32)
+        own[..., 0], own[..., 1] = tokens[:, None], positions[:, None]
+        keys = np.concatenate([prefix, own], axis=4)
+        hidden = np.zeros((texts, count, 2))
+        for text, row in np.ndindex(texts, count):
+            seen = keys[:, :, text][..., visible[text, row], :]
+            assert (seen == seen[:1, :1, :1]).all()
+            tokens_seen, places = seen[0, 0, 0].T
+            assert sorted(places.tolist()) == list(range(int(positions[text, row]) + 1))
+            hidden[text, row] = text_hash(tokens_seen[np.argsort(places)]), len(places)
+        return hidden, own[..., inputs["kept"], :]
 
 
 def text_hash(tokens):
@@ -44,7 +49,7 @@ def text_hash(tokens):
 
 def reader(sliding_window=None):
     network = Network()
-    return network, TreeReader(network, LAYERS, WIDTH, MOST, sliding_window=sliding_window)
+    return network, TreeReader(network, (LAYERS, HEADS, SIZE), MOST, sliding_window=sliding_window)
 
 
 def read(tree_reader, cache, texts):
@@ -89,8 +94,7 @@ def test_texts_that_are_written_together_share_runs_and_what_they_begin_with():
         network.runs.clear()
         texts = [((*text, step % 3), salt) for text, salt in texts]
         assert read(tree_reader, cache, texts) == [step + 4] * 4
-        # The four texts see the three tokens that they begin with, and their own, of which there are step + 1.
-        assert network.runs == [(4, 3 + 4 * (step + 1))]
+        assert network.runs == [(4, 1, 32)]
     # Of the first text four tokens and twenty, of the others twenty-one each, in segments of sixteen.
     assert len(cache) == 1 + 2 + 3 * 2
 
@@ -101,6 +105,14 @@ def test_a_text_that_begins_like_another_goes_on_from_the_middle_of_it():
     assert read(tree_reader, cache, [((1, 2, 3, 4, 5), "")]) == [0]
     assert read(tree_reader, cache, [((1, 2, 7), "")]) == [2]
     assert read(tree_reader, cache, [((1, 2, 3, 4, 5), ""), ((1, 2, 7, 8), ""), ((1, 2, 3), "a")]) == [4, 3, 0]
+
+
+def test_texts_of_one_run_that_begin_alike_are_kept():
+    _, tree_reader = reader()
+    cache = PathCache(1 << 20)
+    texts = [((1, 2, 3), ""), ((1, 2, 4), ""), ((1, 2), ""), ((1, 2, 3, 5, 6), ""), ((1, 2, 3), "a")]
+    assert read(tree_reader, cache, texts) == [0] * 5
+    assert read(tree_reader, cache, [((*text, 7), salt) for text, salt in texts]) == [3, 3, 2, 5, 3]
 
 
 def test_what_was_used_last_is_kept():
@@ -142,7 +154,7 @@ def test_long_texts_are_read_in_parts_and_short_ones_with_others():
     long, short = tuple(range(2 * MOST + 3)), (1, 2)
     found = tree_reader.follow([(Path(), long), (Path(), short), (Path(), short)])
     assert [path.tokens for path, _ in found] == [list(long), list(short), list(short)]
-    assert network.runs == [(MOST, 0), (4, 0), (MOST, MOST), (3, 2 * MOST)]
+    assert network.runs == [(1, MOST, 0), (1, 4, 0), (1, MOST, MOST), (1, 3, 2 * MOST)]
 
 
 def test_a_text_that_is_longer_than_a_window_is_read_alone():
@@ -151,7 +163,7 @@ def test_a_text_that_is_longer_than_a_window_is_read_alone():
     paths = [path for path, _ in tree_reader.follow([(Path(), (1, 2, 3)), (Path(), (4, 5)), (Path(), (6, 7))])]
     network.runs.clear()
     tree_reader.follow([(path, (8, 9)) for path in paths])
-    assert network.runs == [(2, 3), (4, 4)]
+    assert network.runs == [(1, 2, 3), (1, 4, 4)]
 
 
 def test_a_tree_goes_on_from_a_path():
@@ -167,11 +179,51 @@ def test_a_text_without_tokens_is_an_error():
         reader()[1].follow([(Path(), ())])
 
 
+def test_texts_that_go_on_by_a_token_have_rows_with_their_own_paths():
+    """A row is as long as the longest path; texts of several lengths join and leave."""
+    network, tree_reader = reader(sliding_window=4)
+    cache = PathCache(1 << 20)
+    generator = np.random.default_rng(0)
+    texts = [tuple(generator.integers(0, 9, length).tolist()) for length in (1, 2, 5, 40, 7)]
+    read(tree_reader, cache, [(text, "") for text in texts])
+    for step in range(40):
+        network.runs.clear()
+        texts = [(*text, int(generator.integers(0, 9))) for text in texts]
+        read(tree_reader, cache, [(text, "") for text in texts])
+        assert [run[:2] for run in network.runs] == [(len(texts), 1)]
+        if step % 7 == 6:
+            texts = texts[1:] + texts[: step % 2]  # the first one leaves, or the order changes
+
+
+def test_texts_that_share_most_of_their_paths_are_read_with_these_once():
+    network = Network()
+    tree_reader = TreeReader(network, (LAYERS, HEADS, SIZE), 100)
+    cache, context, count = PathCache(1 << 20), tuple(range(60)), 40
+    read(tree_reader, cache, [((*context, number, 0), "") for number in range(count)])
+    network.runs.clear()
+    read(tree_reader, cache, [((*context, number, 0, 1), "") for number in range(count)])
+    assert network.runs == [(1, count, 60 + 2 * count)]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "runs"), [(27, [(3, 1, 9), (1, 1, 20)]), (3, [(1, 1, 3), (1, 1, 2), (1, 1, 9), (1, 1, 20)])]
+)
+def test_rows_have_a_bound(tokens, runs):
+    """Rows are as long as the longest path; those that do not fit are read together, as far as they fit there."""
+    network = Network()
+    tree_reader = TreeReader(network, (LAYERS, HEADS, SIZE), MOST, paths_bytes=tokens * TOKEN_BYTES)
+    lengths = (1, 2, 9, 20)
+    paths = [path for path, _ in tree_reader.follow([(Path(), tuple(range(length))) for length in lengths])]
+    network.runs.clear()
+    tree_reader.follow([(path, (3,)) for path in paths])
+    assert network.runs == runs
+
+
 def test_runs_have_a_bound_for_what_their_texts_see():
     network = Network()
-    tree_reader = TreeReader(network, LAYERS, WIDTH, MOST, paths_bytes=4 * 2 * LAYERS * WIDTH * 7)
+    tree_reader = TreeReader(network, (LAYERS, HEADS, SIZE), MOST, paths_bytes=7 * TOKEN_BYTES)
     paths = [path for path, _ in tree_reader.follow([(Path(), (number, 1, 2)) for number in range(5)])]
     network.runs.clear()
     found = tree_reader.follow([(path, (3,)) for path in paths])
     assert [hidden[0] for _, hidden in found] == [text_hash((number, 1, 2, 3)) for number in range(5)]
-    assert network.runs == [(2, 6), (2, 6), (1, 3)]
+    assert network.runs == [(2, 1, 3), (1, 2, 6), (1, 1, 3)]

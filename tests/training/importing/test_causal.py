@@ -440,7 +440,7 @@ def test_texts_that_share_beginnings_are_read_in_parts(name, loaded, monkeypatch
     counts, read, run = [], [], model._reader._run
 
     def counted(tokens, *others):
-        read.append(len(tokens))
+        read.append(tokens.size)
         return run(tokens, *others)
 
     monkeypatch.setattr(model._reader, "_run", counted)

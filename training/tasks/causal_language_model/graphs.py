@@ -3,12 +3,12 @@
 The network and the output layer are a graph each, so that the weights of both are loaded once, and scores of the whole
 vocabulary are computed for as many positions at a time as their memory allows, and only for those that are asked for.
 
-Texts are read as a tree, whose nodes are tokens after those of their path: what several texts begin with is read once.
-A run reads some nodes, and goes on from the keys and values of the path to the first of them.
+A run reads the same number of tokens of each of several texts, after the keys and values of those before. Or it reads
+one tree, whose nodes are tokens after those of their path: what several texts begin with is read once.
 
-Shapes: `T` nodes, `P` tokens of the path before them, `K` nodes whose keys and values are asked for, `N` positions of
-texts, `V` tokens of the vocabulary, `m` groups of tokens, `d` hidden size, `L` layers, `w` size of all keys of a token,
-`M` targets, `k` tokens asked for.
+Shapes: `B` texts or trees, `T` tokens or nodes, `P` tokens of the paths before them, `K` tokens whose keys and values
+are asked for, `N` positions of texts, `V` tokens of the vocabulary, `m` groups of tokens, `d` hidden size, `L` layers,
+`G` key-value heads, `s` head size, `M` targets, `k` tokens asked for.
 """
 
 from collections.abc import Mapping
@@ -17,6 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from models.decoding.token_tree import layer_inputs
 from training.bundling.graphs import ExportGraph, contract
 from training.bundling.topk import top_k
 from training.networks.causal_transformer import CausalSettings, CausalTransformer
@@ -33,23 +34,24 @@ class Head(Protocol):
 
 
 class ReadGraph(nn.Module):
-    """Computes the hidden state after each token of a part of a tree."""
+    """Computes the hidden state after each token of texts, or after each node of a part of a tree."""
 
     def __init__(self, network: CausalTransformer) -> None:
         super().__init__()
         self.network = network
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, visible: Tensor, prefix: Tensor, kept: Tensor
+        self, tokens: Tensor, positions: Tensor, visible: Tensor, kept: Tensor, *prefix: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """tokens and positions `[T]`, visible `[T, P + T]`, prefix `[L, 2, P, w]`, kept `[K]`.
+        """tokens and positions `[B, T]`, visible `[B, T, P + T]`, kept `[K]`, keys and values of each layer.
 
-        -> hidden states `[T, d]`, and the keys and values of the nodes `kept`, `[L, 2, K, w]`; see
+        -> hidden states `[B, T, d]`, and the keys and values of the tokens `kept`, `[L, 2, B, G, K, s]`; see
         `CausalTransformer.read`.
         """
-        hidden, found = self.network.read(tokens[None], positions[None], visible[None], prefix)
-        layers = [torch.stack([each[0].index_select(0, kept) for each in layer]) for layer in found]
-        return hidden[0], torch.stack(layers)
+        layers = [(keys, values) for keys, values in zip(prefix[::2], prefix[1::2], strict=True)]
+        hidden, found = self.network.read(tokens, positions, visible, layers)
+        chosen = [torch.stack([each.index_select(2, kept) for each in layer]) for layer in found]
+        return hidden, torch.stack(chosen)
 
 
 class PredictGraph(nn.Module):
@@ -96,17 +98,21 @@ def network_section(architecture: str, settings: CausalSettings) -> Mapping[str,
 def causal_graphs(network: CausalTransformer, head: Head) -> Mapping[str, ExportGraph]:
     """Return the graphs `read` and `predict` of a model."""
     settings, generator = network.settings, torch.Generator().manual_seed(0)
-    hidden, width, vocabulary = settings.hidden_size, settings.key_value_heads * settings.head_size, settings.vocab_size
-    layers = len(settings.layers)
+    hidden, heads, size = settings.hidden_size, settings.key_value_heads, settings.head_size
+    layers, vocabulary = len(settings.layers), settings.vocab_size
+    prefix = [name for layer in range(layers) for name in layer_inputs(layer)]
     read = contract(
         {
-            "tokens": ("int64", ("nodes",)),
-            "positions": ("int64", ("nodes",)),
-            "visible": ("bool", ("nodes", "seen")),
-            "prefix": ("float32", (layers, 2, "path", width)),
+            "tokens": ("int64", ("texts", "nodes")),
+            "positions": ("int64", ("texts", "nodes")),
+            "visible": ("bool", ("texts", "nodes", "seen")),
             "kept": ("int64", ("kept",)),
+            **dict.fromkeys(prefix, ("float32", ("texts", heads, "path", size))),
         },
-        {"hidden_states": ("float32", ("nodes", hidden)), "keys_values": ("float32", (layers, 2, "kept", width))},
+        {
+            "hidden_states": ("float32", ("texts", "nodes", hidden)),
+            "keys_values": ("float32", (layers, 2, "texts", heads, "kept", size)),
+        },
     )
     predict = contract(
         {
@@ -126,15 +132,17 @@ def causal_graphs(network: CausalTransformer, head: Head) -> Mapping[str, Export
             "all_log_probabilities": ("float32", ("positions", vocabulary)),
         },
     )
-    path = min(3, settings.positions - 1)
+    texts, path = 2, min(3, settings.positions - 1)
     nodes = min(7, settings.positions - path)
-    tokens, targets = (torch.randint(vocabulary, (count,), generator=generator) for count in (nodes, 7))
-    visible = torch.ones(nodes, path + nodes, dtype=torch.bool).tril(path)
-    keys_values = torch.randn(layers, 2, path, width, generator=generator)
+    tokens = torch.randint(vocabulary, (texts, nodes), generator=generator)
+    targets = torch.randint(vocabulary, (7,), generator=generator)
+    positions = torch.arange(path, path + nodes).expand(texts, -1)
+    visible = torch.ones(texts, nodes, path + nodes, dtype=torch.bool).tril(path)
+    before = [torch.randn(texts, heads, path, size, generator=generator) for _ in prefix]
     groups = (torch.rand(vocabulary, 2, generator=generator) < 0.5).float()
     vectors, k = torch.randn(5, hidden, generator=generator), torch.tensor(min(2, vocabulary))
-    positions, kept, rows = torch.arange(path, path + nodes), torch.tensor([0, nodes - 1]), torch.arange(7) % 5
+    kept, rows = torch.tensor([0, nodes - 1]), torch.arange(7) % 5
     return {
-        "read": ExportGraph(ReadGraph(network), read, (tokens, positions, visible, keys_values, kept)),
+        "read": ExportGraph(ReadGraph(network), read, (tokens, positions, visible, kept, *before)),
         "predict": ExportGraph(PredictGraph(head), predict, (vectors, rows, targets, groups, k)),
     }

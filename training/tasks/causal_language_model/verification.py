@@ -32,20 +32,21 @@ def largest_difference(backend: Backend, model: TransformerLanguageModel, graphs
     positions, worst = settings.positions, 0.0
     for seed, (steps, size) in enumerate(_LENGTHS):
         generator = torch.Generator().manual_seed(10 + seed)
-        whole = torch.randint(vocabulary, (min(steps, positions),), generator=generator)
-        hidden = model(whole[None])[0]
-        no_path = torch.zeros(len(settings.layers), 2, 0, settings.key_value_heads * settings.head_size)
-        keys_values = no_path
-        for part in whole.split(size):
-            before = keys_values.shape[2]
-            place = torch.arange(before, before + len(part))
-            visible = torch.arange(before + len(part)) <= place[:, None]
-            given = part, place, visible, keys_values, torch.arange(len(part))
+        texts = torch.randint(vocabulary, (2, min(steps, positions)), generator=generator)
+        states = model(texts)
+        keys_values = torch.zeros(len(settings.layers), 2, 2, settings.key_value_heads, 0, settings.head_size)
+        for part in texts.split(size, dim=1):
+            before, count = keys_values.shape[4], part.shape[1]
+            place = torch.arange(before, before + count)
+            visible = torch.arange(before + count) <= place[:, None]
+            both = place.expand(2, -1), visible.expand(2, -1, -1)
+            given = part, *both, torch.arange(count), *keys_values.flatten(0, 1)
             expected, got = both_outputs(backend, "read", graphs["read"], given)
             for name in expected:
                 worst = _larger(worst, expected[name], got[name])
-            worst = _larger(worst, hidden[place].numpy(), got["hidden_states"])
-            keys_values = torch.cat([keys_values, torch.from_numpy(got["keys_values"])], dim=2)
+            worst = _larger(worst, states[:, place].numpy(), got["hidden_states"])
+            keys_values = torch.cat([keys_values, torch.from_numpy(got["keys_values"])], dim=4)
+        whole, hidden = texts[0], states[0]
         groups = (torch.rand(vocabulary, 3, generator=generator) < 0.5).float()
         rows = torch.arange(len(whole)).flip(0)
         inputs = hidden, rows, whole, groups, torch.tensor(vocabulary)
