@@ -58,6 +58,8 @@ _RUN_NODES = 512
 _PATHS_BYTES = 1 << 26
 """Keys and values of texts that are read together take so many bytes at most, and no more than the weights that are
 read once for all of them."""
+_ROWS_BYTES = 1 << 25
+"""Keys and values of texts that are written together take so many bytes at most, or as many as these weights."""
 _SEARCHED_PREFIXES = 256
 """A search for the next words looks at what follows so many beginnings of words at most."""
 _NEGLIGIBLE = 1e-5
@@ -225,7 +227,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep keys and values of contexts of next words and of texts that are written, by which they go on."""
         self._paths, self._on_lookup = PathCache(max_bytes), on_lookup
-        self._reader.rows_bytes = min(max(_PATHS_BYTES, max_bytes), self.config.network.layer_bytes)
+        self._reader.rows_bytes = min(max_bytes, max(_ROWS_BYTES, self.config.network.layer_bytes))
 
     def with_cache_salt(self, salt: str) -> Self:
         salted = copy.copy(self)

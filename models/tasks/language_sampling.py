@@ -14,6 +14,9 @@ from models.tasks.model import SinglePart
 
 __all__ = ["DrawQuery", "Drawn", "drawn_place"]
 
+_DEPTHS = 6.0, 12.0, math.inf
+"""Differences of log-probability to the most probable token, down to which tokens are looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class DrawQuery(SinglePart):
@@ -84,9 +87,17 @@ def drawn_place(log_probabilities: Array, query: DrawQuery, tokens: Array | None
         return int(np.argmax(log_probabilities))
     scaled = log_probabilities.astype(np.float64)
     scaled = (scaled - scaled.max()) / query.temperature
-    order = np.argsort(-scaled, kind="stable")
-    sums = np.cumsum(np.exp(scaled[order]))
-    most = sums[-1] * query.top_p
-    kept = 1 + int(np.searchsorted(sums[:-1], most if query.top_p < 1 else math.inf))
-    place = int(np.searchsorted(sums[:kept], query.uniform * sums[kept - 1], side="right"))
-    return int(order[min(place, kept - 1)])
+    weights = np.exp(scaled)
+    total = weights.sum()
+    reached = total * (query.top_p if query.top_p < 1 else query.uniform)
+    for depth in _DEPTHS:  # the most probable tokens alone are sorted, as many as decide
+        places = np.flatnonzero(scaled > -depth)
+        order = places[np.argsort(-scaled[places], kind="stable")]
+        sums = np.cumsum(weights[order])
+        if sums[-1] > reached:
+            break
+    if query.top_p < 1:
+        sums = sums[: 1 + int(np.searchsorted(sums[:-1], reached))]
+        total = sums[-1]
+    place = int(np.searchsorted(sums, query.uniform * total, side="right"))
+    return int(order[min(place, len(sums) - 1)])
