@@ -147,8 +147,8 @@ class _Search:
         assert state is not None
         then = vocabulary.continuation(state, undecided)
         self._add(word, float(masses[then.over].sum()))
-        for token, size in then.straddling:
-            self._add(word + (undecided + vocabulary.pieces[token])[:size], float(masses[token]))
+        for end, tokens in then.ends:
+            self._add(word + end, float(masses[tokens].sum()))
         self._finish(node, float(masses[vocabulary.ends_text].sum()))
         kept = set(then.undecided)
         for token in then.undecided:

@@ -134,15 +134,13 @@ def log_word_begins(rows: BatchedRows, vocabulary: WordVocabulary, context: Pref
         before, waiting = waiting, []
         for (mass, prefix, undecided), row in zip(before, rows([each[1] for each in before]), strict=True):
             then = vocabulary.continuation(state, undecided)
-            begins = then.going_on | then.over
+            begins = then.going_on | then.over | then.straddling
             for token in then.undecided:
                 piece = undecided + vocabulary.pieces[token]
                 if vocabulary.boundaries.read(state, piece).state is state:  # not even the first character is known
                     begins[token] = len(prefix) >= longest
                     if not begins[token] and row[token] > -math.inf:
                         waiting.append((mass + float(row[token]), (*prefix, token), piece))
-            for token, _ in then.straddling:
-                begins[token] = True
             if vocabulary.boundaries.read(state, undecided, final=True).state is not None:
                 begins |= vocabulary.ends_text
             masses.append(mass + log_sum(row[begins]))

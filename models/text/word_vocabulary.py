@@ -161,8 +161,10 @@ class Continuation:
     """The token continues the previous word, `[V]`."""
     undecided: tuple[int, ...]
     """Tokens whose last bytes are undecided."""
-    straddling: tuple[tuple[int, int], ...]
-    """Tokens that hold bytes of the word and its end, with the number of such bytes, undecided ones included."""
+    straddling: NDArray[np.bool_]
+    """The token holds bytes of the word and its end, `[V]`."""
+    ends: tuple[tuple[bytes, NDArray[np.int64]], ...]
+    """Bytes of the word, undecided ones included, with which straddling tokens end it, and the tokens that do."""
 
 
 @dataclass(eq=False)
@@ -298,11 +300,14 @@ class WordVocabulary:
             else:
                 over[row] = True
         sizes = straddling[rows]
-        tokens = np.flatnonzero(sizes)
+        ends: dict[bytes, list[int]] = {}
+        for token in np.flatnonzero(sizes).tolist():
+            ends.setdefault((undecided + self.pieces[token])[: sizes[token]], []).append(token)
         return Continuation(
             over[rows],
             going_on[rows],
             excluded[rows],
             tuple(np.flatnonzero(not_yet[rows]).tolist()),
-            tuple(zip(tokens.tolist(), sizes[tokens].tolist(), strict=True)),
+            sizes > 0,
+            tuple((end, np.array(tokens)) for end, tokens in ends.items()),
         )
