@@ -36,8 +36,8 @@ class PathRows:
     def hold(self, paths: Sequence[Path], most_tokens: int) -> tuple[list[int], Array]:
         """Return the row of each path among the first `B`, and keys and values of these, `[L, 2, B, G, C, s]`.
 
-        What is behind the end of a path in its row are numbers without a meaning. All rows have room for `most_tokens`
-        at most, or for as many as there are paths, each as long as the longest.
+        Numbers behind the end of a path in its row have no meaning. All rows have room for `most_tokens` at most, or
+        for as many as there are paths, each as long as the longest.
         """
         self._make_room(len(paths), max(map(len, paths)), most_tokens)
         rows = self._rows(paths)

@@ -139,7 +139,7 @@ class TreeReader:
         number of nodes of a run.
 
         Paths that are read together have keys and values of `paths_bytes` at most, and this is the memory that is kept
-        for them, and as much for rows. `sliding_window` is the number of tokens that some layers attend to at most.
+        for them. `sliding_window` is the number of tokens that some layers attend to at most.
         """
         self._backend = backend
         self._layers, self._heads, self._head_size = shape

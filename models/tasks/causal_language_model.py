@@ -59,7 +59,8 @@ _PATHS_BYTES = 1 << 26
 """Keys and values of texts that are read together take so many bytes at most, and no more than the weights that are
 read once for all of them."""
 _ROWS_BYTES = 1 << 25
-"""Keys and values of texts that are written together take so many bytes at most, or as many as these weights."""
+"""Rows of texts that are written take so many bytes, or as many as the layers' weights if these take more; and no more
+than the prefix cache."""
 _SEARCHED_PREFIXES = 256
 """A search for the next words looks at what follows so many beginnings of words at most."""
 _NEGLIGIBLE = 1e-5

@@ -2,7 +2,7 @@
 
 A text is a sequence of bytes, whatever tokens spell it. Its characters are of three classes: separators (white space),
 punctuation, and all others, here called letters. A *word* is a maximal run of letters, or of punctuation. The word of a
-sequence of bytes that is not complete yet is over as soon as a character of another class follows; until then it may go
+sequence of bytes that is not complete yet ends as soon as a character of another class follows; until then it may go
 on. A vocabulary of bytes can cut a character in two: bytes that are a proper prefix of a separator or of a punctuation
 mark are *undecided* until the next token. Bytes that are not UTF-8 are letters.
 
@@ -44,7 +44,7 @@ _PLAIN = re.compile(rb" ?[0-9A-Za-z]+")
 
 
 class State(Enum):
-    """What the characters before a place say of the word there."""
+    """The word at a place, by the characters before it."""
 
     LEADING = "leading"
     """No character, or only separators: the next word has not begun."""
@@ -60,12 +60,12 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a sequence of bytes is, from a state on."""
+    """A sequence of bytes, as it is read from a state on."""
 
     state: State | None
     """The state after the bytes, without those that are undecided; None where they continue the previous word."""
     over: bool
-    """Whether the word is over within the bytes."""
+    """Whether the word ends within the bytes."""
     end: int
     """Bytes of the word with its leading separators, if `over`; else the bytes that are decided."""
 
@@ -154,7 +154,7 @@ class Continuation:
     """
 
     over: NDArray[np.bool_]
-    """The word is over, and the token has none of its bytes, `[V]`; in the state `LEADING` no token is."""
+    """The word has ended, and the token has none of its bytes, `[V]`; in the state `LEADING` no token is."""
     going_on: NDArray[np.bool_]
     """The word goes on, or has not begun yet, `[V]`."""
     excluded: NDArray[np.bool_]

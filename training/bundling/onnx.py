@@ -214,7 +214,7 @@ def _large_weights(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def _storage(weight: ir.Value) -> object:
-    """Return what is equal of two weights in one place of the memory."""
+    """Return a value that is equal for two weights in one place of the memory."""
     assert weight.const_value is not None
     interface = weight.const_value.numpy().__array_interface__
     return interface["data"][0], interface["shape"], interface["strides"], interface["typestr"]

@@ -87,9 +87,7 @@ def attend_after(
     all_keys, all_values = (
         torch.cat([past, _heads(own, heads)], dim=2) for past, own in ((past_keys, keys), (past_values, values))
     )
-    query = _heads(query, heads)
-    mixed = torch.softmax(query @ all_keys.transpose(2, 3) + bias, dim=-1) @ all_values
-    return mixed.transpose(1, 2).flatten(2), all_keys, all_values
+    return attend_some(query, all_keys, all_values, bias, heads), all_keys, all_values
 
 
 @_exported_whole()
