@@ -4,14 +4,19 @@
 
 Random weights of a published configuration; the prompts are random tokens, and each text goes on by its most probable
 tokens. Softserve draws the next token of all texts in one batch, as the service does with the texts that are being
-written; transformers generates a batch of prompts of one length, with eager attention and SDPA. All take turns in one
-run. Prints medians in tokens/s of all texts, how many times one text's that is, and the ratio to the best of
-transformers.
+written, and over HTTP, where a service with default settings has a request for each text; transformers generates a
+batch of prompts of one length, with eager attention and SDPA. All take turns in one run. Prints medians in tokens/s of
+all texts, how many times one text's that is, and the ratio to the best of transformers.
 """
 
 import argparse
+import http.client
+import itertools
+import json
 import tempfile
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +25,39 @@ import torch
 import transformers
 
 from benchmarks.causal_scoring import SIZES, measure, random_model
+from benchmarks.server import serving
 from models.tasks.causal_language_model import CausalLanguageModel
 from models.tasks.language_sampling import DrawQuery
 
-_CACHE_BYTES = 256 << 20
+_CACHE_BYTES, _DECODING_BYTES = 64 << 20, 1 << 30
+_READY = 120.0
+"""Seconds within which the service must be ready."""
+
+
+def over_http(port: int, prompts: Sequence[Sequence[int]], count: int, number: int) -> None:
+    """Have a service write so many tokens after each prompt, in as many requests at a time.
+
+    The second token of each prompt becomes `number`, so that it is not in the cache from the round before.
+    """
+
+    def complete(prompt: Sequence[int]) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        body = {"prompt": [prompt[0], number, *prompt[2:]], "max_tokens": count, "temperature": 0}
+        headers = {"Content-Type": "application/json", "X-Request-Timeout-Ms": "300000"}
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        written = json.load(connection.getresponse())["usage"]["completion_tokens"]
+        connection.close()
+        if written != count:
+            raise RuntimeError(f"the service has written {written} of {count} tokens")
+
+    with ThreadPoolExecutor(len(prompts)) as clients:
+        list(clients.map(complete, prompts))
 
 
 def ours(model: CausalLanguageModel, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
     """Return the tokens that follow each prompt."""
-    model.use_cache(_CACHE_BYTES)
+    model.use_cache(_CACHE_BYTES)  # an empty one
+    model.use_decoding_cache(_DECODING_BYTES)
     read: list[tuple[int, ...]] = [tuple(prompt) for prompt in prompts]
     after: list[object] = [None] * len(prompts)
     written: list[list[int]] = [[] for _ in prompts]
@@ -71,8 +100,11 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     generator = np.random.default_rng(0)
     vocabulary, count = SIZES[arguments.model][1]["vocab_size"], arguments.tokens
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as services:
         directory, model, start = random_model(Path(folder), arguments.model, arguments.threads)
+        flags = "--threads", str(arguments.threads)
+        served = serving(directory.parent / "bundles", arguments.model, *flags, seconds=_READY)
+        port, _ = services.enter_context(served)
         references = {
             f"transformers {attention}": transformers.AutoModelForCausalLM.from_pretrained(
                 directory, attn_implementation=attention, dtype=torch.float32
@@ -82,6 +114,7 @@ def main() -> None:
         print("| texts at a time | | tokens/s | x one text | x the best of transformers |")
         print("| --- | --- | --- | --- | --- |")
         single: dict[str, float] = {}
+        numbers = itertools.count(3)
         for texts in arguments.texts:
             rows = generator.integers(3, vocabulary, (texts, arguments.prompt)).tolist()
             prompts = [[start, *row] for row in rows]
@@ -92,11 +125,14 @@ def main() -> None:
                 )
                 for a, b in zip(one, other, strict=True)
             ]
-            sides: dict[str, Callable[[], object]] = {"Softserve": lambda: ours(model, prompts, count)}  # noqa: B023
+            sides: dict[str, Callable[[], object]] = {
+                "Softserve": lambda: ours(model, prompts, count),  # noqa: B023
+                "Softserve over HTTP": lambda: over_http(port, prompts, count, next(numbers)),  # noqa: B023
+            }
             for name, side in references.items():
                 sides[name] = lambda side=side: theirs(side, prompts, count)  # type: ignore[misc]  # noqa: B023
             times = measure(sides, arguments.rounds)
-            best = min(value for name, value in times.items() if name != "Softserve")
+            best = min(times[name] for name in references)
             for name, value in times.items():
                 speed = texts * count / value
                 single.setdefault(name, speed / texts)

@@ -1,5 +1,6 @@
 """Settings of the service: flags of `softserve serve`, each with an environment twin `SOFTSERVE_<NAME>`."""
 
+import math
 import re
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -31,6 +32,8 @@ PROTOCOLS: Mapping[str, str] = {
 
 EXTRAS = frozenset({"mcp"})
 """Protocols that need the extra of their name."""
+_DECODING_CACHE_BYTES, _DECODING_SHARE = 128 << 20, 1 / 8
+"""Decoding caches that are not stated take so many bytes, or such a share of the available memory."""
 DEFAULT_PROTOCOLS = ",".join((NATIVE, *(name for name in PROTOCOLS if name not in EXTRAS)))
 
 
@@ -146,9 +149,11 @@ class Settings(BaseSettings):
     max_result_items: Annotated[int, Field(ge=1)] = 100_000
     """Words, labels or tokens that the results of one request may have, such as texts x top_k or sentences x n_best x
     output tokens; more are refused with 422. Requests in flight share as many, and wait for one another."""
-    decoding_cache_mb: Annotated[int, Field(ge=1)] = 128
+    decoding_cache_mb: Annotated[int, Field(ge=1)] | None = None
     """Megabytes of the caches of sequences that are being translated or generated, of all models: beam size x (source +
-    output) tokens each. A sequence that exceeds it alone is refused with 422, one that does not fit now waits."""
+    output) tokens each. A sequence that exceeds it alone is refused with 422, one that does not fit now waits. Without
+    it 128, or an eighth of the memory that is available to each worker at its start if that is more and no GPU's memory
+    is limited."""
     max_queue_items: Annotated[int, Field(ge=1)] = 1024
     """Texts that may wait for one model; more are refused with 429."""
     max_queue_tokens: Annotated[int, Field(ge=1)] = 131072
@@ -249,6 +254,13 @@ class Settings(BaseSettings):
         """Seconds after which a computation is interrupted."""
         return self.computation_timeout or self.max_request_timeout_ms / 1000
 
+    def decoding_cache_bytes(self, available: float = 0.0) -> int:
+        """Return the size of the decoding caches of a process for which so many bytes of memory are available."""
+        if self.decoding_cache_mb is not None:
+            return self.decoding_cache_mb << 20
+        known = self.gpu_memory_mb is None and math.isfinite(available)
+        return max(_DECODING_CACHE_BYTES, int(_DECODING_SHARE * available) if known else 0)
+
     @property
     def max_body_values(self) -> int:
         """Texts, numbers, lists and fields of one request body: as many as texts and tokens may wait for a model."""
@@ -290,7 +302,7 @@ class Settings(BaseSettings):
         kinds = {device.partition(":")[0] for device in self.device.split(",")}
         if self.backend != "onnx" or not kinds <= {"auto", "cpu", "cuda"} or kinds == {"cpu"}:
             raise ValueError("gpu_memory_mb limits the memory of models on devices cuda and auto, of backend onnx")
-        if self.gpu_memory_mb // self.workers <= self.decoding_cache_mb:
+        if self.gpu_memory_mb // self.workers <= self.decoding_cache_bytes() >> 20:
             raise ValueError("gpu_memory_mb must be larger than decoding_cache_mb, for each of the workers")
         return self
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from models.backend import Array
 
-__all__ = ["Path", "PathCache", "Segment"]
+__all__ = ["Path", "PathCache", "Segment", "with_room"]
 
 _ROOM = 16
 """Tokens that a new segment has room for where a path goes on by a token at a time."""
@@ -128,14 +128,14 @@ class PathCache:
     def extended(self, path: Path, tokens: Sequence[int], keys_values: Array) -> Path:
         """Return a path with `n` more tokens, which are kept if the path itself still is.
 
-        `keys_values` `[L, 2, G, n, s]` are theirs, and may become part of the cache.
+        `keys_values` `[L, 2, G, n, s]` are theirs, and may become part of the cache. Whoever has a path can go on from
+        it, whether it is kept or not.
         """
         with self._lock:
             last, count = path.pieces[-1] if path.pieces else (self._root(path.salt), 0)
-            if path.pieces and last not in self._used:
-                return path.extended(tokens, keys_values)
+            kept = not path.pieces or last in self._used
             read = 0  # tokens that another text has brought in the meantime
-            while read < len(tokens) and (child := last.children.get((count, tokens[read]))) is not None:
+            while kept and read < len(tokens) and (child := last.children.get((count, tokens[read]))) is not None:
                 last, count = child, _common(child.tokens, tokens, read, len(tokens))
                 path = replace(path, pieces=(*path.pieces, (last, count)))
                 read += count
@@ -149,7 +149,9 @@ class PathCache:
                 last.tokens.extend(tokens)
                 found = replace(path, pieces=(*path.pieces[:-1], (last, end)))
             else:
-                found = self._with_child(path, last, count, tokens, keys_values)
+                found = path.extended(tokens, _roomy(keys_values))
+                if kept:
+                    self._keep(found, last, count)
             self._touch(found)
             while self.bytes > self.max_bytes:
                 self._drop()
@@ -158,21 +160,18 @@ class PathCache:
     def _root(self, salt: str) -> Segment:
         return self._roots.setdefault(salt, Segment([], np.zeros((0, 0, 0, 0, 0), np.float32)))
 
-    def _with_child(self, path: Path, last: Segment, count: int, tokens: Sequence[int], keys_values: Array) -> Path:
-        if len(tokens) == 1:  # a text that is written grows by a token at a time
-            *before, _, size = keys_values.shape
-            room = np.empty((*before, _ROOM, size), keys_values.dtype)
-            room[..., :1, :] = keys_values
-            keys_values = room
-        segment = Segment(list(tokens), keys_values, last, count)
-        last.children[count, tokens[0]] = segment
+    def _keep(self, path: Path, parent: Segment, after: int) -> None:
+        """Add the last segment of a path, which follows so many tokens of the one before."""
+        segment, _ = path.pieces[-1]
+        segment.parent, segment.after = parent, after
+        parent.children[after, segment.tokens[0]] = segment
         self._used[segment] = path.salt
         self.bytes += segment.bytes
-        return replace(path, pieces=(*path.pieces, (segment, len(tokens))))
 
     def _touch(self, path: Path) -> None:
         for segment, _ in reversed(path.pieces):
-            self._used.move_to_end(segment)
+            if segment in self._used:
+                self._used.move_to_end(segment)
 
     def _drop(self) -> None:
         segment, salt = self._used.popitem(last=False)
@@ -182,6 +181,23 @@ class PathCache:
             del parent.children[segment.after, segment.tokens[0]]
             if parent is self._roots.get(salt) and not parent.children:
                 del self._roots[salt]
+
+
+def with_room(written: int) -> int:
+    """Return for how many tokens a path has room once it went on by so many, one at a time."""
+    return -(-written // _ROOM) * _ROOM
+
+
+def _roomy(keys_values: Array) -> Array:
+    """Return keys and values with room for more tokens where they are of one: a text that is written grows by one at a
+    time.
+    """
+    *before, count, size = keys_values.shape
+    if count != 1:
+        return keys_values
+    room = np.empty((*before, _ROOM, size), keys_values.dtype)
+    room[..., :1, :] = keys_values
+    return room
 
 
 def _common(known: Sequence[int], tokens: Sequence[int], first: int, end: int) -> int:

@@ -22,7 +22,7 @@ from models.bundle.contract import Contract, PositiveInt
 from models.bundle.manifest import AnyManifest, BundleManifest
 from models.decoding.next_words import next_words
 from models.decoding.read_paths import Path as ReadPath
-from models.decoding.read_paths import PathCache
+from models.decoding.read_paths import PathCache, with_room
 from models.decoding.token_tree import TokenTree, TreeReader, layer_inputs
 from models.decoding.tree_predictions import Asked, Predictions, Predictor
 from models.decoding.word_probabilities import TokenizedText, word_begins
@@ -139,6 +139,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
 
     config_type = CausalLanguageModelConfig
     operations = (NEXT_WORD, SCORE)
+    alone = frozenset({"step"})
 
     def __init__(
         self,
@@ -170,7 +171,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         """Tokens that a result may have."""
         components = len(manifest.output_layer.kernels)
         self._predictor = Predictor(backend, self._reader, self.vocab_size, components)
-        self._paths: PathCache | None = None
+        self._paths = PathCache(0)
         self._on_lookup: Callable[[bool], object] = bool
         self.cache_salt = ""
         """The part of the cache that queries of this model find; see `with_cache_salt`."""
@@ -193,6 +194,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             "score": self.run_score,
             "explain": self.run_score,
             "draw": self.run_draws,
+            "step": self.run_draws,
         }
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> Sequence[Part]:
@@ -201,6 +203,9 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         texts = [(number % self.config.vocab_size, *tokens[1:]) for number in range(count)]
         if operation == "draw":
             return [DrawQuery(text, goes_on=False) for text in texts]
+        if operation == "step":
+            read = self._read([(ReadPath(), text[:1]) for text in texts])
+            return [DrawQuery((self._end,), path) for path, _ in read]
         if operation in ("next-word", "next-token"):
             words = operation == "next-word"
             return [NextTokensQuery("", text, min(10, self.most_words), words=words) for text in texts]
@@ -226,9 +231,15 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return groups
 
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
-        """Keep keys and values of contexts of next words and of texts that are written, by which they go on."""
+        """Keep keys and values of contexts of next words and of texts that were written, for those that go on."""
         self._paths, self._on_lookup = PathCache(max_bytes), on_lookup
-        self._reader.rows_bytes = min(max_bytes, max(_ROWS_BYTES, self.config.network.layer_bytes))
+
+    def decoding_bytes(self, read: int, written: int) -> int:
+        # Keys and values of a token are in its text, and in the row that a run reads.
+        return 2 * self._reader.token_bytes * (read + with_room(written))
+
+    def use_decoding_cache(self, max_bytes: int) -> None:
+        self._reader.rows_bytes = min(max_bytes // 2, max(_ROWS_BYTES, self.config.network.layer_bytes))
 
     def with_cache_salt(self, salt: str) -> Self:
         salted = copy.copy(self)
@@ -455,7 +466,7 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         return states
 
     def _next_subwords(self, query: NextTokensQuery) -> NextSubwords:
-        [(path, hidden)] = self._read([(query.tokens, query.salt)])
+        [(path, hidden)] = self._read([(ReadPath((), query.salt), query.tokens)])
         after = _Continuations(self, path.joined(), hidden)
         try:
             found = next_words(
@@ -478,22 +489,23 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             query.context, tuple(words[: query.top_k]), query.unknown, found.left, found.certain, query.truncated
         )
 
-    def _read(self, texts: Sequence[tuple[tuple[int, ...], str]]) -> list[tuple[ReadPath, Array]]:
-        """Read texts with their salts, each from the longest beginning that the cache has; return the path and the last
-        hidden state of each.
+    def _read(self, texts: Sequence[tuple[ReadPath, tuple[int, ...]]]) -> list[tuple[ReadPath, Array]]:
+        """Read tokens after paths, those of an empty one from the longest beginning that the cache has; return the path
+        and the last hidden state of each.
         """
-        if self._paths is None:
-            return self._reader.follow([(ReadPath(), tokens) for tokens, _ in texts])
-        known = [self._paths.longest(*text) for text in texts]
-        for path in known:
-            self._on_lookup(len(path) > 0)
-        rest = [tokens[len(path) :] for path, (tokens, _) in zip(known, texts, strict=True)]
-        return self._reader.follow(list(zip(known, rest, strict=True)), self._paths.extended)
+        return self._reader.follow([self._known(*text) for text in texts], self._paths.extended)
+
+    def _known(self, path: ReadPath, tokens: tuple[int, ...]) -> tuple[ReadPath, tuple[int, ...]]:
+        """Return the path, or what the cache has in place of an empty one, and the tokens that are still to be read."""
+        if len(path):
+            return path, tokens
+        known = self._paths.longest(tokens, path.salt)
+        self._on_lookup(len(known) > 0)
+        return known, tokens[len(known) :]
 
     def run_draws(self, queries: Sequence[DrawQuery]) -> list[Drawn]:
         """Draw the next token of each text, in the order of the queries."""
-        texts = [(*(query.after if isinstance(query.after, tuple) else ()), *query.tokens) for query in queries]
-        states = self._states(texts, queries)
+        states, paths = self._states(queries)
         most = max(1, *(query.alternatives for query in queries))
         whole = ["all_log_probabilities"] if any(query.whole for query in queries) else []
         drawn: list[Drawn] = []
@@ -501,27 +513,32 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
             part = slice(first, first + self._predictor.most_positions)
             names = ["best_log_probabilities", "best_tokens", *whole]
             values, ids, *rows = self._predictor.outputs(states[part], names, most)
-            for row, (query, text) in enumerate(zip(queries[part], texts[part], strict=True)):
+            for row, (query, path) in enumerate(zip(queries[part], paths[part], strict=True)):
                 best = list(zip(ids[row].tolist(), values[row].tolist(), strict=True))
                 token, value = best[0]
                 if query.whole:
                     token = drawn_place(rows[0][row], query)
                     value = float(rows[0][row][token])
-                drawn.append(Drawn(token, value, tuple(best[: query.alternatives]), text))
+                drawn.append(Drawn(token, value, tuple(best[: query.alternatives]), path))
         return drawn
 
-    def _states(self, texts: Sequence[tuple[int, ...]], queries: Sequence[DrawQuery]) -> Array:
-        """Return the hidden states after texts that are to go on, `[B, d]`. Those that end now are read as a tree."""
-        found = np.empty((len(texts), self.config.network.hidden_size), np.float32)
+    def _states(self, queries: Sequence[DrawQuery]) -> tuple[Array, list[ReadPath]]:
+        """Return the hidden states of texts that are to go on, `[B, d]`, and the path of each.
+
+        Those that end now, without a path, are read as a tree.
+        """
+        found = np.empty((len(queries), self.config.network.hidden_size), np.float32)
+        paths = [query.after if isinstance(query.after, ReadPath) else ReadPath((), query.salt) for query in queries]
         ending = [row for row, query in enumerate(queries) if query.after is None and not query.goes_on]
         if ending:
-            found[ending] = self._last_states([texts[row] for row in ending], [queries[row].salt for row in ending])
-        others = [row for row in range(len(texts)) if queries[row].after is not None or queries[row].goes_on]
-        distinct = list(dict.fromkeys((texts[row], queries[row].salt) for row in others))
-        states = {text: hidden for text, (_, hidden) in zip(distinct, self._read(distinct), strict=True)}
+            texts, salts = [queries[row].tokens for row in ending], [queries[row].salt for row in ending]
+            found[ending] = self._last_states(texts, salts)
+        others = [row for row, query in enumerate(queries) if query.after is not None or query.goes_on]
+        distinct = list(dict.fromkeys((paths[row], queries[row].tokens) for row in others))
+        read = dict(zip(distinct, self._read(distinct), strict=True))
         for row in others:
-            found[row] = states[texts[row], queries[row].salt]
-        return found
+            paths[row], found[row] = read[paths[row], queries[row].tokens]
+        return found, paths
 
     def following(self, path: ReadPath, hidden: Array, tokens: Sequence[tuple[int, ...]]) -> Array:
         """Return the log-probabilities of what follows each of several token sequences after a path, `[B, V]`.

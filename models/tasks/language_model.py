@@ -80,6 +80,7 @@ class LanguageModel(Model[LanguageModelConfig]):
 
     config_type = LanguageModelConfig
     operations = (NEXT_WORD, SCORE)
+    alone = frozenset({"step"})
 
     def __init__(
         self,
@@ -119,12 +120,13 @@ class LanguageModel(Model[LanguageModelConfig]):
             "score": self.run_score,
             "explain": self.run_explain,
             "draw": self.run_draws,
+            "step": self.run_draws,
         }
 
     def warm_up_parts(self, operation: str, count: int, length: int) -> Sequence[Part]:
         tokens = (self._unknown,) * min(length, self._limit.max_tokens)
-        if operation == "draw":
-            return [DrawQuery(tokens, temperature=1.0)] * count
+        if operation in ("draw", "step"):
+            return [DrawQuery(tokens if operation == "draw" else tokens[:1], temperature=1.0)] * count
         if operation != "next-word":  # texts without a common prefix, which would be read once
             firsts = [(number % self.vocab_size,) for number in range(count)]
             return [ScoreQuery("", (*first, *tokens[1:]), ("",) * len(tokens), explain=1) for first in firsts]

@@ -76,6 +76,9 @@ class Model(abc.ABC, Generic[ConfigT]):
     """Kind of input."""
     warm_up_lengths: ClassVar[tuple[int, ...]] = (1, 8, 32, 128)
     """Lengths of queries, in tokens, that cover the shapes a model is used with."""
+    alone: ClassVar[frozenset[str]] = frozenset()
+    """Batch functions of which one batch is computed at a time: where the weights are read for a token of each text,
+    two batches take longer than one of both. `step` goes on with texts after a `draw`."""
     continuous: ClassVar[bool] = False
     """Whether the model implements `start_decoding`, so that one computation at a time serves all requests."""
 
@@ -161,6 +164,16 @@ class Model(abc.ABC, Generic[ConfigT]):
 
         `on_lookup` is called for every query that may use the cache, with whether something was found.
         """
+
+    def decoding_bytes(self, read: int, written: int) -> int:
+        """Return the bytes that are held of a text while it is written, of `read` tokens at first and up to `written`
+        more; by default none.
+        """
+        del read, written
+        return 0
+
+    def use_decoding_cache(self, max_bytes: int) -> None:
+        """Use so many bytes for texts that are written, which `decoding_bytes` counts; the default holds none."""
 
 
 AnyModel = Model[Any]

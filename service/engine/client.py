@@ -15,6 +15,7 @@ from models.operations.query import Part
 from models.tasks.model import AnyModel
 from service.engine.allowance import SHORT_DEADLINE, Allowance
 from service.engine.batcher import DeadlineExceeded, Timing, Work
+from service.engine.budget import Budget
 from service.engine.caller import Account, Caller
 from service.engine.experiments import Experiments, Observed
 from service.engine.languages import Through, find_pair, language_pairs
@@ -138,17 +139,14 @@ class Begun:
         both = inputs, inputs[:1]
         self._engine.allowance(self._account).unloaded = unloaded
 
-    def expect_parts(self, function: str, parts: Sequence[Part], steps: int = 1) -> None:
-        """Note the work: parts, each computed in so many steps.
-
-        Steps after the first one read a token of each part.
-        """
+    def expect_parts(self, function: str, parts: Sequence[Part], steps: int = 0) -> None:
+        """Note the work: parts, and so many times `step` of a token of each after it."""
 
         def unloaded() -> tuple[float, float]:
             batcher, work = self.served.batcher, self.served.batcher.work_of(parts)
-            step = batcher.unloaded_seconds(function, Work(work.items, work.items, 1.0)) if steps > 1 else 0.0
+            step = batcher.unloaded_seconds("step", Work(work.items, work.items, 1.0)) if steps else 0.0
             whole, first = (batcher.unloaded_seconds(function, each) for each in (work, batcher.work_of(parts[:1])))
-            return whole + (steps - 1) * step, first
+            return whole + steps * step, first
 
         self._engine.allowance(self._account).unloaded = unloaded
 
@@ -201,16 +199,27 @@ class Begun:
         Raises `OverBudget` where they exceed the whole budget, `DeadlineExceeded` where other requests hold it too
         long.
         """
-        budget, account = self._engine.resources.results.of(items), self._account
-        if not budget.try_reserve(items):
+        await self._reserve(self._engine.resources.results.of(items), items)
+        self.reserved += items
+        if items > _LARGE_RESULT:
+            self._account.at_the_end(self._engine.served_models.heap_trimmer.request)
+
+    async def reserve_decoding(self, size: int) -> None:
+        """Reserve so many bytes of the decoding caches until the answer is sent; raises the errors of `reserve`."""
+        await self._reserve(self._engine.resources.decoding_cache, size)
+
+    async def _reserve(self, budget: Budget, amount: int) -> None:
+        if not budget.try_reserve(amount):
             try:
-                await in_time(budget.reserve(items), max(0.0, self.deadline - time.monotonic()))
+                await in_time(budget.reserve(amount), max(0.0, self.deadline - time.monotonic()))
             except TimeoutError:
                 raise DeadlineExceeded from None
-        self.reserved += items
-        account.at_the_end(budget.release, items)
-        if items > _LARGE_RESULT:
-            account.at_the_end(self._engine.served_models.heap_trimmer.request)
+        self._account.at_the_end(budget.release, amount)
+
+    @property
+    def decoding_room(self) -> int:
+        """The bytes of the decoding caches, of all models and requests."""
+        return self._engine.resources.decoding_cache.total
 
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""

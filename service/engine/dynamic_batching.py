@@ -5,7 +5,7 @@ import functools
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from models.native import native_errors
@@ -43,11 +43,13 @@ class DynamicBatcher(Batcher):
         *,
         costs: Sequence[Mapping[str, CostModel]] = (),
         parallel_batches: int = 1,
+        alone: Collection[str] = (),
         tracer: Tracer | None = None,
         computations: Computations | None = None,
         background: bool = False,
     ) -> None:
-        """`devices` holds the batch functions of each replica, which computes up to `parallel_batches` concurrently.
+        """`devices` holds the batch functions of each replica, which computes up to `parallel_batches` concurrently, of
+        those that are `alone` one: what arrives meanwhile waits for the next batch.
 
         `costs` holds the measured costs of the functions of each replica, by which batches are formed and requests
         admitted; without them a batch costs as in `limits`.
@@ -71,6 +73,8 @@ class DynamicBatcher(Batcher):
         for replica in self._replicas * parallel_batches:
             self._free.put_nowait(replica)
         self._running: set[asyncio.Task[bool]] = set()
+        self._alone = {function: 0 for function in alone}
+        """Functions of which each replica computes one batch at a time, and the number of those that run."""
 
     def _estimated_cost(self, operation: str, items: int, tokens: float) -> float:
         """Return the seconds of so many parts in full batches, spread over the replicas."""
@@ -99,16 +103,17 @@ class DynamicBatcher(Batcher):
             cost = sum(entry.cost for entry in batch)
             self._computing += cost
             replica.running += 1
+            self._count_alone(batch[0].batch_key, 1)
             task = asyncio.create_task(self._compute(batch, replica))
             self._running.add(task)
-            task.add_done_callback(functools.partial(self._computed, replica, cost))
+            task.add_done_callback(functools.partial(self._computed, replica, cost, batch[0].batch_key))
         if self._running:
             await asyncio.wait(self._running)
 
     def _next_batch(self, replica: _Replica) -> list[Entry[Waiting]]:
         """Take the next batch for a replica out of the queue."""
         now = time.monotonic()
-        head = self._queue.head(now) if len(self._queue) else None
+        head = self._queue.head(now) if self._queue.ready else None
         if head is not None and head.batch_key in replica.costs:
             cost = replica.costs[head.batch_key]
             seconds = cost.terms.fixed if cost.batch_cost >= WORTH_WAITING else 0.0
@@ -117,8 +122,20 @@ class DynamicBatcher(Batcher):
                 self._queue.limits = replace(self.limits, batch_cost=batch_cost, batch_seconds=seconds)
         return self._queue.next_batch(now)
 
-    def _computed(self, replica: _Replica, cost: float, task: "asyncio.Task[bool]") -> None:
+    def _count_alone(self, function: str, change: int) -> None:
+        """Count the batches of a function that is computed alone; as many as there are replicas run at most."""
+        if function not in self._alone:
+            return
+        self._alone[function] += change
+        if change > 0 and self._alone[function] == len(self._replicas):
+            self._queue.hold(function)
+        elif change < 0 and self._alone[function] == len(self._replicas) - 1:
+            self._queue.resume(function)
+            self._wake.set()
+
+    def _computed(self, replica: _Replica, cost: float, function: str, task: "asyncio.Task[bool]") -> None:
         self._running.discard(task)
+        self._count_alone(function, -1)
         replica.running -= 1
         self._computing -= cost
         error = None if task.cancelled() else task.exception()
@@ -134,7 +151,10 @@ class DynamicBatcher(Batcher):
         while True:
             self._drop_expired()
             ready = self._queue.ready_at()
-            if ready is None:
+            if ready is None and len(self._queue):  # the rest waits for a batch that runs
+                self._wake.clear()
+                await self._wake.wait()
+            elif ready is None:
                 if not await self._sleep():
                     return False
             elif not self._stopping and (delay := ready - time.monotonic()) > 0:

@@ -110,8 +110,10 @@ class Loader:
         model, settings = replicas[0], self._settings
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         observer.limited(settings.max_queue_items, settings.max_queue_tokens)
-        if settings.prefix_cache_mb:
-            model.use_cache(settings.prefix_cache_mb * _MEGABYTE, observer.looked_up)
+        for replica in replicas:
+            if settings.prefix_cache_mb:
+                replica.use_cache(settings.prefix_cache_mb * _MEGABYTE // len(replicas), observer.looked_up)
+            replica.use_decoding_cache(self._resources.decoding_cache.total)
         batcher = self._batcher(replicas, measured, observer, background)
         batcher.start()
         return ServedModel(model, batcher, observer, digest)
@@ -291,6 +293,7 @@ class Loader:
             observer,
             costs=costs,
             parallel_batches=parallel,
+            alone=replicas[0].alone,
             tracer=tracer,
             computations=computations,
             background=background,
@@ -325,7 +328,7 @@ def _ledger(settings: Settings, metrics: Metrics) -> DeviceLedger | None:
         metrics.device_memory.labels(device, kind).set(size)
 
     limit = settings.gpu_memory_mb // settings.workers * _MEGABYTE
-    return DeviceLedger(limit, {"decoding_cache": settings.decoding_cache_mb * _MEGABYTE}, report)
+    return DeviceLedger(limit, {"decoding_cache": settings.decoding_cache_bytes()}, report)
 
 
 def _release_with(reserved: Sequence[Reservation | None], replicas: Sequence[AnyModel]) -> None:

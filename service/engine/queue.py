@@ -113,6 +113,8 @@ class BatchQueue(Generic[T]):
         self._patience = Patience()
         self._computing = 0
         """Batches that have not completed; counted where `completed` is called."""
+        self._held: set[str] = set()
+        """The batch keys whose entries are not to be computed yet."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -126,6 +128,11 @@ class BatchQueue(Generic[T]):
     def cost(self) -> float:
         """Summed costs of the waiting entries."""
         return self._cost if self._entries else 0.0
+
+    @property
+    def ready(self) -> bool:
+        """Whether there are entries that may be computed."""
+        return next(self._ready(), None) is not None
 
     def cost_before(self, flow: Flow, cost: float = 0.0) -> float:
         """Return the cost of the waiting entries that are expected to be computed before new ones of a flow are.
@@ -168,8 +175,27 @@ class BatchQueue(Generic[T]):
         if flow is not SINGLE_FLOW:
             self._recent.arrived(flow, entries[0].arrived)
         for entry in entries:
-            self._clock_of(entry).add(entry)
+            if entry.batch_key not in self._held:
+                self._clock_of(entry).add(entry)
             self._earliest_deadline = min(self._earliest_deadline, entry.deadline)
+
+    def hold(self, batch_key: str) -> None:
+        """Leave the entries with a batch key in the queue, those that arrive, too, until `resume`."""
+        for entry in self._ready():
+            if entry.batch_key == batch_key:
+                self._clock_of(entry).remove(entry)
+        self._held.add(batch_key)
+
+    def resume(self, batch_key: str) -> None:
+        """Have entries with a batch key computed again."""
+        self._held.discard(batch_key)
+        for entry in self._entries:
+            if entry.batch_key == batch_key:
+                self._clock_of(entry).add(entry)
+
+    def _ready(self) -> Iterator[Entry[T]]:
+        """Yield the entries that may be computed, in order of arrival."""
+        return (entry for entry in self._entries if entry.batch_key not in self._held)
 
     def has_room(self, flow: Flow, items: int, others: int = 0) -> bool:
         """Return whether so many entries of a flow would be accepted.
@@ -274,7 +300,8 @@ class BatchQueue(Generic[T]):
                 del self._entries[entry]
                 self._tokens -= entry.length
                 self._cost -= entry.cost
-                self._clock_of(entry).remove(entry)
+                if entry.batch_key not in self._held:
+                    self._clock_of(entry).remove(entry)
                 backlog = self._backlogs[entry.flow.name]
                 backlog.add(-1, -entry.length, -entry.cost)
                 if not backlog.items:
@@ -290,10 +317,11 @@ class BatchQueue(Generic[T]):
         return expired
 
     def ready_at(self) -> float | None:
-        """Return when the next batch may start; None for an empty queue."""
-        if not self._entries:
+        """Return when the next batch may start; None for a queue without entries that may be computed."""
+        first, limits = next(self._ready(), None), self.limits
+        if first is None:
             return None
-        oldest, limits = next(iter(self._entries)).arrived, self.limits
+        oldest = first.arrived
         full = len(self) >= limits.max_batch_items or self._tokens >= limits.max_batch_tokens
         delayed = max(oldest + limits.max_delay, self._patience.until(len(self), self._window))
         if full or delayed <= oldest:
@@ -303,8 +331,8 @@ class BatchQueue(Generic[T]):
         return max(oldest, min(delayed, soonest))
 
     def next_batch(self, now: float) -> list[Entry[T]]:
-        """Remove and return the next batch, its head first; empty for an empty queue."""
-        if not self._entries:
+        """Remove and return the next batch, its head first; empty where no entry may be computed."""
+        if not self.ready:
             return []
         head = self._judged_head(now)
         batch = self._batch_with(head) if len(self._entries) > 1 else [head]
@@ -407,7 +435,7 @@ class BatchQueue(Generic[T]):
                 firsts[urgency] = clock.first()
         heads = list(firsts.values())
         several = len(self._backlogs) > 1
-        oldest = min(heads, key=attrgetter("arrived")) if several else next(iter(self._entries))
+        oldest = min(heads, key=attrgetter("arrived")) if several else next(self._ready())
         return oldest if now - oldest.arrived >= self.limits.starvation_limit else heads[0]
 
 

@@ -3,12 +3,12 @@
 from concurrent.futures import ThreadPoolExecutor
 
 from service.engine.budget import BodyBudget, Budget, ResultBudget
+from service.engine.memory import available_memory
 from service.engine.preparation import Preparation
 from service.settings import Settings
 
 __all__ = ["GRPC_CALLS", "Resources"]
 
-_MEGABYTE = 1 << 20
 _BODIES = 16
 """Largest request bodies that are held at a time, counted by the bytes that have arrived; bodies of up to 64 KiB do not
 count, for connections are bounded."""
@@ -22,9 +22,8 @@ class Resources:
     def __init__(self, settings: Settings) -> None:
         self.bodies = BodyBudget(_BODIES * settings.max_body_bytes, settings.max_body_bytes)
         self.results = ResultBudget(settings.max_result_items, "result items (--max-result-items)")
-        self.decoding_cache = Budget(
-            settings.decoding_cache_mb * _MEGABYTE, "bytes of decoding cache (--decoding-cache-mb)"
-        )
+        cache = settings.decoding_cache_bytes(available_memory() / settings.workers)
+        self.decoding_cache = Budget(cache, "bytes of decoding cache (--decoding-cache-mb)")
         self.preparation = Preparation()
         self.encoder = ThreadPoolExecutor(1, "softserve-json")
 

@@ -55,17 +55,41 @@ class _Job:
     """The score of each prompt, where log-probabilities of its tokens are asked for."""
 
     async def grow(self) -> AsyncIterator[list[Continuation]]:
-        """Add a token to each completion that has not ended, and yield them, until all have ended."""
-        live = [each for each in self.continuations if each.finish_reason is None]
-        if live:
-            self.begun.expect_parts("draw", [each.query() for each in live], self.fields.max_tokens)
-        while live:
-            drawn = await self.begun.compute("draw", [each.query() for each in live])
-            self.begun.served.observer.generated(len(live))
-            async for each, token in _in_turns(zip(live, drawn, strict=True)):
-                each.add(token, self.writer)
-            yield live
-            live = [each for each in live if each.finish_reason is None]
+        """Add a token to each completion that has not ended, and yield them, until all have ended.
+
+        Those that have no room in the decoding caches together are written one group after another.
+        """
+        groups = self._groups()
+        if groups:
+            parts = [each.query() for live in groups for each in live]
+            self.begun.expect_parts("draw", parts, self.fields.max_tokens - 1)
+            await self.begun.reserve_decoding(max(map(self._size, groups)))
+        for live in groups:
+            function = "draw"
+            while live:
+                drawn = await self.begun.compute(function, [each.query() for each in live])
+                function = "step"
+                self.begun.served.observer.generated(len(live))
+                async for each, token in _in_turns(zip(live, drawn, strict=True)):
+                    each.add(token, self.writer)
+                yield live
+                live = [each for each in live if each.finish_reason is None]
+
+    def _groups(self) -> list[list[Continuation]]:
+        """Return the completions that are to be written, in groups that leave half of the decoding caches to others."""
+        groups: list[list[Continuation]] = []
+        for each in self.continuations:
+            if each.finish_reason is not None:
+                continue
+            if not groups or 2 * self._size([*groups[-1], each]) > self.begun.decoding_room:
+                groups.append([])
+            groups[-1].append(each)
+        return groups
+
+    def _size(self, group: Sequence[Continuation]) -> int:
+        """Return the bytes of the decoding caches that completions may take; prompts that are equal are read once."""
+        size, most = self.begun.model.decoding_bytes, self.fields.max_tokens
+        return sum(size(len(prompt), 0) for prompt in {each.unread for each in group}) + len(group) * size(0, most)
 
     def chosen(self) -> list[Continuation]:
         """Return the best `n` completions of each prompt, by their log-probability for each token."""

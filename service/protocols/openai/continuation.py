@@ -97,6 +97,8 @@ class Continuation:
             self.text, self.finish_reason = self.text[: min(places)], "stop"
         elif last:
             self.finish_reason = "stop" if ended else "length"
+        if self.finish_reason is not None:
+            self.prefix = None  # it may be large
 
     def fresh(self) -> str:
         """Take the text that is new and certain: not what may be the beginning of a stop sequence."""

@@ -20,10 +20,11 @@ class Query:
 
 
 class Double:
-    """Doubles values, once `gate` is open; keeps the batches it saw."""
+    """Doubles values, once `gate` is open; keeps the batches it saw, and how many it saw at once at most."""
 
     def __init__(self):
         self.batches = []
+        self.now = self.most = 0
         self.threads = set()
         self.running, self.gate = threading.Event(), threading.Event()
         self.gate.set()
@@ -31,8 +32,11 @@ class Double:
     def __call__(self, queries):
         self.batches.append([query.value for query in queries])
         self.threads.add(threading.get_ident())
+        self.now += 1
+        self.most = max(self.most, self.now)
         self.running.set()
         assert self.gate.wait(10)
+        self.now -= 1
         return [2 * query.value for query in queries]
 
 
@@ -82,11 +86,19 @@ def limits(**changes):
 class Bench:
     """A batcher with a doubling operation, one that fails, and a recorder."""
 
-    def __init__(self, operations=None, costs=(), **changes):
+    def __init__(self, operations=None, costs=(), parallel_batches=1, alone=(), **changes):
         self.double, self.recorder = Double(), Recorder()
         table = {"double": self.double, "fail": fail, **(operations or {})}
         computations = Computations(observer=self.recorder)
-        self.batcher = DynamicBatcher([table], limits(**changes), self.recorder, costs=costs, computations=computations)
+        self.batcher = DynamicBatcher(
+            [table],
+            limits(**changes),
+            self.recorder,
+            costs=costs,
+            parallel_batches=parallel_batches,
+            alone=alone,
+            computations=computations,
+        )
 
     def submit(self, *values, operation="double", seconds=60.0, length=1):
         queries = [Query(value, length) for value in values]

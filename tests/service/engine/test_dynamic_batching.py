@@ -139,6 +139,46 @@ def test_several_batches_run_at_once_and_all_are_finished_before_the_end():
     asyncio.run(run())
 
 
+def test_of_what_is_computed_alone_one_batch_runs_beside_others():
+    async def scenario(bench):
+        first = await bench.block()
+        rest = [bench.submit(value) for value in range(1, 11)]
+        assert await values(bench.submit(4, 5, operation="negate")) == [-4, -5]
+        await asyncio.sleep(0.02)
+        assert bench.double.batches == [[0]]
+        rest[4].cancel()
+        bench.double.gate.set()
+        assert [await values(each) for each in (first, *rest[:4], *rest[5:])] == [
+            [2 * value] for value in range(11) if value != 5
+        ]
+        assert bench.double.batches == [[0], [1, 2, 3, 4, 6, 7, 8, 9], [10]]
+        assert bench.double.most == 1
+
+    with_bench(
+        scenario,
+        operations={"negate": lambda queries: [-query.value for query in queries]},
+        parallel_batches=3,
+        alone={"double"},
+    )
+
+
+def test_what_waits_for_a_batch_that_is_computed_alone_is_computed_before_the_end():
+    async def run():
+        bench = Bench(parallel_batches=2, alone={"double"})
+        bench.batcher.start()
+        tasks = [await bench.block(), bench.submit(1), bench.submit(2)]
+        await asyncio.sleep(0.02)
+        stopping = asyncio.create_task(bench.batcher.stop())
+        await asyncio.sleep(0.02)
+        bench.double.gate.set()
+        async with asyncio.timeout(HANGS):
+            await stopping
+            assert [await values(task) for task in tasks] == [[0], [2], [4]]
+        assert bench.double.batches == [[0], [1, 2]]
+
+    asyncio.run(run())
+
+
 def test_devices_take_batches_from_one_queue():
     both = threading.Barrier(2, timeout=10)
     seen = {"first": [], "second": []}

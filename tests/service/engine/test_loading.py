@@ -66,13 +66,14 @@ def test_a_continuous_model_runs_as_many_decodings_at_once_as_its_threads_allow(
     assert len(given) == len(costs) == decodings
 
 
-@pytest.mark.parametrize(("megabytes", "calls"), [(0, []), (3, [3 << 20])])
-def test_the_first_replica_gets_a_cache_of_the_configured_size(library, monkeypatch, megabytes, calls):
-    given = []
+@pytest.mark.parametrize(("megabytes", "calls"), [(0, []), (3, [3 << 19] * 2)])
+def test_the_replicas_share_a_cache_of_the_configured_size(library, monkeypatch, megabytes, calls):
+    given, decoding = [], []
     monkeypatch.setattr(type(library), "use_cache", lambda model, size, on_lookup: given.append(size))
+    monkeypatch.setattr(type(library), "use_decoding_cache", lambda model, size: decoding.append(size))
 
     async def run():
-        settings = Settings(threads=1, models=("next-word:4",), device="cpu,cpu", prefix_cache_mb=megabytes)
+        settings = Settings(threads=1, models=("next-word:4",), device="cpu,cpu", prefix_cache_mb=megabytes, decoding_cache_mb=5)
         resources = Resources(settings)
         loader = Loader(settings, Metrics(), resources)
         await (await loader.load(*loader.configured())).drain()
@@ -81,6 +82,7 @@ def test_the_first_replica_gets_a_cache_of_the_configured_size(library, monkeypa
 
     asyncio.run(run())
     assert given == calls
+    assert decoding == [5 << 20] * 2
 
 
 def test_a_signature_changes_with_the_files(copied_models):

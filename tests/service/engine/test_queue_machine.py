@@ -18,6 +18,8 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         self.model, self.clock, self.queue = [], 0.0, None
         self.finished, self.running = set(), []
+        self.held, self.line = set(), []
+        """Keys that are held, and the entries in the order in which they began to wait for a batch."""
 
     @rule(bounds=LIMITS)
     def begin(self, bounds):
@@ -36,6 +38,7 @@ class QueueMachine(RuleBasedStateMachine):
         if items <= bounds.max_queue_items and tokens <= bounds.max_queue_tokens:
             self.queue.push(entries)
             self.model += entries
+            self.line += entries
             return multiple(*entries)
         never = len(entries) > bounds.max_queue_items or sum(lengths(entries)) > bounds.max_queue_tokens
         with pytest.raises(QueueFull) as caught:
@@ -60,16 +63,32 @@ class QueueMachine(RuleBasedStateMachine):
     def compute(self):
         if self.queue is None:
             return
-        first = leader(self.model, self.queue.limits, self.clock) if self.model else None
+        firsts = [leader(some, self.queue.limits, self.clock) for some in map(self._ready, (self.model, self.line)) if some]
         batch = self.queue.next_batch(self.clock)
-        assert bool(batch) == bool(self.model)
+        assert bool(batch) == bool(firsts)
         if batch:
-            assert batch[0] is first
+            assert batch[0] in firsts
             assert_fits(batch, self.queue.limits)
             assert all(item in self.model for item in batch)
             assert not self.finished & set(batch)
             self._finish(batch)
             self.running.append(batch)
+
+    @rule(key=st.sampled_from("ab"))
+    def hold(self, key):
+        if self.queue is not None and key not in self.held:
+            self.queue.hold(key)
+            self.held.add(key)
+
+    @rule(key=st.sampled_from("ab"))
+    def resume(self, key):
+        if self.queue is not None and key in self.held:
+            self.queue.resume(key)
+            self.held.discard(key)
+            self.line.sort(key=lambda item: item.batch_key == key)
+
+    def _ready(self, entries):
+        return [item for item in entries if item.batch_key not in self.held]
 
     @rule()
     def complete(self):
@@ -79,6 +98,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _finish(self, entries):
         self.finished |= set(entries)
         self.model = [item for item in self.model if item not in self.finished]
+        self.line = [item for item in self.line if item not in self.finished]
 
     @invariant()
     def counts_agree(self):
@@ -88,10 +108,10 @@ class QueueMachine(RuleBasedStateMachine):
     @invariant()
     def a_batch_is_ready_only_where_something_waits(self):
         if self.queue is not None:
-            ready = self.queue.ready_at()
-            assert (ready is None) == (not self.model)
-            if self.model:
-                oldest, bounds = self.model[0].arrived, self.queue.limits
+            ready, waiting = self.queue.ready_at(), self._ready(self.model)
+            assert (ready is None) == (not waiting) == (not self.queue.ready)
+            if waiting:
+                oldest, bounds = waiting[0].arrived, self.queue.limits
                 window = bounds.batch_seconds and self.clock + bounds.batch_seconds / 2
                 assert oldest <= ready <= max(oldest + bounds.max_delay, window)
 

@@ -1,5 +1,6 @@
 """The budget of memory, and the table of it in the documentation."""
 
+import math
 import re
 from pathlib import Path
 
@@ -25,18 +26,26 @@ BATCHES = 150
 
 @pytest.fixture
 def bounds():
-    """Upper bounds of the memory of all requests of a process with the default settings, in megabytes."""
+    """Upper bounds of the memory of all requests of a process with the default settings, in megabytes, where 1 GB is
+    available."""
     settings = Settings()
     resources = Resources(settings)
     yield {
         "request bodies": COPIES_OF_BODY * resources.bodies.total / 2**20,
         "texts and images that are prepared": PREPARATION,
         "batches": BATCHES,
-        "decoding caches": resources.decoding_cache.total / 2**20,
+        "decoding caches": settings.decoding_cache_bytes(2**30) / 2**20,
         "results and answers": SMALL_RESULTS * resources.results.total * ITEM_BYTES / 2**20,
         "prefix cache of a language model": settings.prefix_cache_mb,
     }
     resources.close()
+
+
+def test_decoding_caches_take_a_share_of_the_memory_where_nothing_else_is_stated():
+    assert Settings().decoding_cache_bytes(16 << 30) == 2 << 30
+    assert Settings().decoding_cache_bytes(math.inf) == Settings().decoding_cache_bytes() == 128 << 20
+    assert Settings(decoding_cache_mb=3).decoding_cache_bytes(16 << 30) == 3 << 20
+    assert Settings(gpu_memory_mb=1000, device="cuda").decoding_cache_bytes(16 << 30) == 128 << 20
 
 
 def documented():

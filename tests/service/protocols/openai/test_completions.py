@@ -11,6 +11,7 @@ import pytest
 from service.engine.batcher import DeadlineExceeded
 from service.engine.client import Begun
 from service.protocols.openai.completions import _in_turns
+from tests.support.ranks import is_rank
 
 
 def complete(client, **fields):
@@ -170,7 +171,7 @@ def test_tokens_of_prompts_have_their_ranks(client, library):
             assert list(entries) == list(dict.fromkeys(map(str, [token, *best])))
             for key, entry in entries.items():
                 assert entry["logprob"] == pytest.approx(float(row[int(key)]), abs=1e-4)
-                assert entry["rank"] == 1 + int((row > row[int(key)]).sum())
+                assert is_rank(entry["rank"], row, int(key))
                 assert entry["decoded_token"] == f" {library.spelled([int(key)])[0]}"
     whole = complete(client, prompt=text, echo=True, logprobs=1, prompt_logprobs=4, max_tokens=0)["choices"][0]
     assert all(len(each) <= 2 for each in whole["logprobs"]["top_logprobs"][1:])
