@@ -114,8 +114,9 @@ class Settings(BaseSettings):
     """Threads of one model run. All that the container may use without it; lower it where other work shares them."""
     parallel_batches: Annotated[int, Field(ge=1)] = 3
     """Concurrent batches of one model, each on its share of the threads; a single one has them all. More than 1 needs
-    the memory of another copy of the model. Autoregressive models run as many decodings at once, on a CPU at most one
-    for each thread, on a GPU one."""
+    the memory of another copy of the model; where that is more than a quarter of the available memory, batches share
+    one copy and all threads. Autoregressive models run as many decodings at once, on a CPU at most one for each thread
+    and one of a model without another copy, on a GPU one."""
     max_batch_items: Annotated[int, Field(ge=1)] = 32
     """Largest number of texts in one batch. Raise it for throughput on a GPU."""
     max_batch_tokens: Annotated[int, Field(ge=1)] = 4096

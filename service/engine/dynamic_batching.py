@@ -73,7 +73,7 @@ class DynamicBatcher(Batcher):
         for replica in self._replicas * parallel_batches:
             self._free.put_nowait(replica)
         self._running: set[asyncio.Task[bool]] = set()
-        self._alone = {function: 0 for function in alone}
+        self._alone = dict.fromkeys(alone, 0)
         """Functions of which each replica computes one batch at a time, and the number of those that run."""
 
     def _estimated_cost(self, operation: str, items: int, tokens: float) -> float:

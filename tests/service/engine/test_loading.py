@@ -73,7 +73,8 @@ def test_the_replicas_share_a_cache_of_the_configured_size(library, monkeypatch,
     monkeypatch.setattr(type(library), "use_decoding_cache", lambda model, size: decoding.append(size))
 
     async def run():
-        settings = Settings(threads=1, models=("next-word:4",), device="cpu,cpu", prefix_cache_mb=megabytes, decoding_cache_mb=5)
+        sizes = {"prefix_cache_mb": megabytes, "decoding_cache_mb": 5}
+        settings = Settings(threads=1, models=("next-word:4",), device="cpu,cpu", **sizes)
         resources = Resources(settings)
         loader = Loader(settings, Metrics(), resources)
         await (await loader.load(*loader.configured())).drain()

@@ -63,7 +63,8 @@ class QueueMachine(RuleBasedStateMachine):
     def compute(self):
         if self.queue is None:
             return
-        firsts = [leader(some, self.queue.limits, self.clock) for some in map(self._ready, (self.model, self.line)) if some]
+        orders = self._ready(self.model), self._ready(self.line)
+        firsts = [leader(some, self.queue.limits, self.clock) for some in orders if some]
         batch = self.queue.next_batch(self.clock)
         assert bool(batch) == bool(firsts)
         if batch:

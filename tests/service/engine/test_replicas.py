@@ -23,6 +23,14 @@ def test_options_reach_the_backend():
     assert model.backend.parallel == 2
 
 
+def test_a_model_that_is_large_for_the_memory_has_its_weights_once(monkeypatch):
+    size = sum(file.stat().st_size for file in NEXT_WORD.iterdir())
+    for available, parallel in ((4 * size, 2), (4 * size - 1, 1)):
+        monkeypatch.setattr("service.engine.replicas.available_memory", lambda available=available: available)
+        (model,), _ = load_replicas(verify(NEXT_WORD), OPTIONS.model_copy(update={"threads": 2, "parallel_batches": 2}))
+        assert model.backend.parallel == parallel
+
+
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("no"), BaseException("a panic")])
 def test_a_failure_of_the_warm_up_is_one_of_the_bundle(monkeypatch, error):
     def fail(*_, **__):
