@@ -59,11 +59,11 @@ class _Job:
 
         Those that have no room in the decoding caches together are written one group after another.
         """
-        groups = self._groups()
+        groups, size = self._groups()
         if groups:
             parts = [each.query() for live in groups for each in live]
             self.begun.expect_parts("draw", parts, self.fields.max_tokens - 1)
-            await self.begun.reserve_decoding(max(map(self._size, groups)))
+            await self.begun.reserve_decoding(size)
         for live in groups:
             function = "draw"
             while live:
@@ -75,21 +75,29 @@ class _Job:
                 yield live
                 live = [each for each in live if each.finish_reason is None]
 
-    def _groups(self) -> list[list[Continuation]]:
-        """Return the completions that are to be written, in groups that leave half of the decoding caches to others."""
+    def _groups(self) -> tuple[list[list[Continuation]], int]:
+        """Return the completions that are to be written, in groups, and the most bytes of decoding caches of a group.
+
+        A group of several leaves half of the decoding caches to other requests. Prompts that are equal are read once.
+        """
+        size, most = self.begun.model.decoding_bytes, self.begun.decoding_room // 2
+        written = size(0, self.fields.max_tokens)
         groups: list[list[Continuation]] = []
+        sizes: list[int] = []
+        prompts: set[tuple[int, ...]] = set()
         for each in self.continuations:
             if each.finish_reason is not None:
                 continue
-            if not groups or 2 * self._size([*groups[-1], each]) > self.begun.decoding_room:
+            read = size(len(each.unread), 0)
+            more = written + (0 if each.unread in prompts else read)
+            if not groups or sizes[-1] + more > most:
                 groups.append([])
+                sizes.append(0)
+                prompts, more = set(), written + read
             groups[-1].append(each)
-        return groups
-
-    def _size(self, group: Sequence[Continuation]) -> int:
-        """Return the bytes of the decoding caches that completions may take; prompts that are equal are read once."""
-        size, most = self.begun.model.decoding_bytes, self.fields.max_tokens
-        return sum(size(len(prompt), 0) for prompt in {each.unread for each in group}) + len(group) * size(0, most)
+            sizes[-1] += more
+            prompts.add(each.unread)
+        return groups, max(sizes, default=0)
 
     def chosen(self) -> list[Continuation]:
         """Return the best `n` completions of each prompt, by their log-probability for each token."""
