@@ -152,9 +152,10 @@ class Settings(BaseSettings):
     output tokens; more are refused with 422. Requests in flight share as many, and wait for one another."""
     decoding_cache_mb: Annotated[int, Field(ge=1)] | None = None
     """Megabytes of the caches of sequences that are being translated or generated, of all models: beam size x (source +
-    output) tokens each. A sequence that exceeds it alone is refused with 422, one that does not fit now waits. Without
-    it 128, or an eighth of the memory that is available to each worker at its start if that is more and no GPU's memory
-    is limited."""
+    output) tokens each. A sequence that exceeds it alone is refused with 422, one that does not fit now waits. Half of
+    it may be taken by completions, of which each has the tokens of its prompt and `max_tokens`. Without it 128, or an
+    eighth of the memory that is available to each worker at its start if that is more and no GPU's memory is
+    limited."""
     max_queue_items: Annotated[int, Field(ge=1)] = 1024
     """Texts that may wait for one model; more are refused with 429."""
     max_queue_tokens: Annotated[int, Field(ge=1)] = 131072

@@ -40,13 +40,20 @@ class Budget:
         self.used += amount
         return True
 
-    async def reserve(self, amount: int) -> None:
-        """Reserve an amount, as soon as it fits. Raises `OverBudget`; cancelling the call reserves nothing."""
+    async def reserve(self, amount: int, *, first: bool = False) -> None:
+        """Reserve an amount, as soon as it fits, or `first` before all that wait.
+
+        Raises `OverBudget`; cancelling the call reserves nothing.
+        """
         self.check(amount)
         if self.try_reserve(amount):
             return
         granted = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, granted))
+        if first:
+            self._waiting.appendleft((amount, granted))
+            self._grant()
+        else:
+            self._waiting.append((amount, granted))
         try:
             await granted
         except asyncio.CancelledError:

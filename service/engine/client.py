@@ -205,7 +205,11 @@ class Begun:
             self._account.at_the_end(self._engine.served_models.heap_trimmer.request)
 
     async def reserve_decoding(self, size: int) -> None:
-        """Reserve so many bytes of the decoding caches until the answer is sent; raises the errors of `reserve`."""
+        """Reserve so many bytes of the decoding caches until the answer is sent, of the part that completions may have.
+
+        Raises the errors of `reserve`.
+        """
+        await self._reserve(self._engine.resources.completions, size)
         await self._reserve(self._engine.resources.decoding_cache, size)
 
     async def _reserve(self, budget: Budget, amount: int) -> None:
@@ -218,8 +222,8 @@ class Begun:
 
     @property
     def decoding_room(self) -> int:
-        """The bytes of the decoding caches, of all models and requests."""
-        return self._engine.resources.decoding_cache.total
+        """The bytes of the decoding caches that completions of all models may have."""
+        return self._engine.resources.completions.total
 
     async def compute(self, function: str, parts: Sequence[Part]) -> list[Any]:
         """Return the outputs of parts; several computations of a request add up. Raises the errors of `submit`."""

@@ -303,7 +303,7 @@ class ContinuousBatcher(Batcher):
         missing = self._missing(worker, self._key(worker, head), [head])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PAUSE):
-                await self._cache.reserve(missing)
+                await self._cache.reserve(missing, first=True)  # there are few decodings, and perhaps many completions
             worker.reserved += missing
 
     def _release_cache(self, worker: _Worker) -> None:

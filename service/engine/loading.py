@@ -113,7 +113,7 @@ class Loader:
         for replica in replicas:
             if settings.prefix_cache_mb:
                 replica.use_cache(settings.prefix_cache_mb * _MEGABYTE // len(replicas), observer.looked_up)
-            replica.use_decoding_cache(self._resources.decoding_cache.total)
+            replica.use_decoding_cache(self._resources.completions.total)
         batcher = self._batcher(replicas, measured, observer, background)
         batcher.start()
         return ServedModel(model, batcher, observer, digest)

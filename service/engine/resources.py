@@ -24,6 +24,8 @@ class Resources:
         self.results = ResultBudget(settings.max_result_items, "result items (--max-result-items)")
         cache = settings.decoding_cache_bytes(available_memory() / settings.workers)
         self.decoding_cache = Budget(cache, "bytes of decoding cache (--decoding-cache-mb)")
+        self.completions = Budget(cache // 2, "bytes of decoding cache for completions (half of --decoding-cache-mb)")
+        """The part of the decoding caches that completions may have, so that they leave the rest to other models."""
         self.preparation = Preparation()
         self.encoder = ThreadPoolExecutor(1, "softserve-json")
 

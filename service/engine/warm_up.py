@@ -33,7 +33,7 @@ def warm_up(model: AnyModel, *, max_batch_items: int, parallel_batches: int) -> 
         measured: dict[str, Sequence[Sample]] = {}
         for operation in model.offers if model.continuous else model.batch_functions:
             samples: list[Sample] = []
-            for length in model.warm_up_lengths:
+            for length in model.warm_up_lengths[: 1 if operation in model.alone else None]:  # of steps: a token
                 for count in counts:
                     if samples and not model.continuous and _expected(samples, count, length) > _LONGEST:
                         continue

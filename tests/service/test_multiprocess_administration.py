@@ -15,7 +15,7 @@ def request(process, method, path, body=None):
     headers = {"X-API-Key": KEY, "Content-Type": "application/json"}
     content = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(process.address + path, content, headers, method=method)
-    with urllib.request.urlopen(asked, timeout=60) as response:
+    with urllib.request.urlopen(asked, timeout=180) as response:
         return json.load(response)
 
 

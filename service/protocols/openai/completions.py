@@ -78,7 +78,7 @@ class _Job:
     def _groups(self) -> tuple[list[list[Continuation]], int]:
         """Return the completions that are to be written, in groups, and the most bytes of decoding caches of a group.
 
-        A group of several leaves half of the decoding caches to other requests. Prompts that are equal are read once.
+        A group of several leaves half of what completions may have to other requests. Equal prompts are read once.
         """
         size, most = self.begun.model.decoding_bytes, self.begun.decoding_room // 2
         written = size(0, self.fields.max_tokens)

@@ -46,6 +46,32 @@ def test_reservations_wait_in_order_and_later_ones_do_not_overtake():
     asyncio.run(run())
 
 
+def test_a_reservation_may_be_the_first_of_those_that_wait():
+    async def run():
+        budget, granted = Budget(10, "items"), []
+
+        async def reserve(amount, **options):
+            await budget.reserve(amount, **options)
+            granted.append(amount)
+
+        await reserve(6)
+        waiting = [asyncio.create_task(reserve(amount)) for amount in (9, 3)]
+        await asyncio.sleep(0)
+        await reserve(4, first=True)
+        waiting.append(asyncio.create_task(reserve(5, first=True)))
+        await asyncio.sleep(0)
+        budget.release(6)
+        await asyncio.sleep(0)
+        assert granted == [6, 4, 5]
+        budget.release(9)
+        await waiting[0]
+        budget.release(9)
+        await asyncio.gather(*waiting)
+        assert granted == [6, 4, 5, 9, 3]
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize("granted_first", [False, True])
 def test_a_reservation_that_is_cancelled_takes_nothing_and_holds_nothing_up(granted_first):
     async def run():

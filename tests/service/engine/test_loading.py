@@ -83,7 +83,7 @@ def test_the_replicas_share_a_cache_of_the_configured_size(library, monkeypatch,
 
     asyncio.run(run())
     assert given == calls
-    assert decoding == [5 << 20] * 2
+    assert decoding == [5 << 19] * 2
 
 
 def test_a_signature_changes_with_the_files(copied_models):

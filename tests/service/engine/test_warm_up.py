@@ -27,6 +27,7 @@ class BatchModel:
     """A model of a task that this project does not have."""
 
     continuous = False
+    alone = frozenset()
     offers = ("embed", "compare")
     warm_up_lengths = (1, 32)
     seconds = 0.02
@@ -110,6 +111,15 @@ def test_every_operation_is_timed_for_every_length_and_batch_size():
         name: [(count, length) for _, length, count in shapes if _ == name] for name in model.offers
     }
     assert all(0.02 <= each.seconds < 1.0 for timed in samples.values() for each in timed)
+
+
+@pytest.mark.usefixtures("patient")
+def test_steps_are_timed_for_one_token():
+    model = BatchModel()
+    model.alone = frozenset({"compare"})
+    samples = warm_up(model, max_batch_items=1, parallel_batches=1)
+    assert [each.longest for each in samples["embed"]] == [1, 32]
+    assert [each.longest for each in samples["compare"]] == [1]
 
 
 def test_short_batches_are_timed_several_times_and_the_fastest_counts():

@@ -158,7 +158,8 @@ def test_a_row_does_not_depend_on_others() -> None:
     quantized, x = quantize_blocks(_product(_random(96, 80)), 4), _random(40, 96)
     x[::2] *= 100
     alone = np.concatenate([_run(quantized, row[None]) for row in x])
-    np.testing.assert_allclose(_run(quantized, x), alone, rtol=1e-5, atol=1e-4)
+    # Sums are in another order in a batch: an error of float32, which the largest results have.
+    assert (np.abs(_run(quantized, x) - alone).max(axis=1) <= 1e-6 * np.abs(alone).max(axis=1)).all()
 
 
 def test_small_and_other_matrices_have_no_blocks() -> None:

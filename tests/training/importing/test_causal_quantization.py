@@ -142,14 +142,17 @@ def test_only_weights_and_activations_are_rounded(imported: Imported, tmp_path: 
 
 
 def test_results_hardly_depend_on_the_batch(imported: Imported) -> None:
-    """Other operators round differently in a batch, which may change the integers of activations by one."""
+    """Other operators round differently in a batch, which may change the integers of activations by one.
+
+    How often that happens depends on the processor.
+    """
     model = load_bundle(imported.written.path, threads=1)
     assert isinstance(model, CausalLanguageModel)
     together = model.score(SENTENCES[:8])
-    tolerance = {"int8": 1e-3, "int4": 0.05}[imported.precision]
+    tolerance = {"int8": 1e-4, "int4": 5e-3}[imported.precision]
     for text, score in zip(SENTENCES[:8], together, strict=True):
         alone = model.score([text])[0]
-        assert score.log_probability == pytest.approx(alone.log_probability, abs=tolerance)
+        assert score.log_probability == pytest.approx(alone.log_probability, abs=tolerance * len(score.tokens))
 
 
 @pytest.mark.parametrize("graph", ["read", "predict"])

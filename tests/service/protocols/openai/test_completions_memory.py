@@ -19,7 +19,7 @@ MODEL = "next-word:5"
 @pytest.fixture(scope="module")
 def small() -> Iterator[TestClient]:
     """A service whose decoding caches hold some 60 tokens, and which has no prefix cache."""
-    settings = Settings(threads=1, models=(MODEL,), decoding_cache_mb=1, prefix_cache_mb=0)
+    settings = Settings(threads=1, models=(MODEL,), decoding_cache_mb=2, prefix_cache_mb=0)
     with TestClient(create_app(settings)) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
@@ -52,7 +52,7 @@ def test_completions_that_have_no_room_together_are_written_in_groups(small, lar
 
 def test_a_completion_that_exceeds_the_decoding_caches_alone_is_refused(small):
     message = refused(small, 400, model=MODEL, prompt="I", max_tokens=100)
-    assert "bytes of decoding cache (--decoding-cache-mb); the limit is 1048576" in message
+    assert "bytes of decoding cache for completions (half of --decoding-cache-mb); the limit is 1048576" in message
     assert cache_of(small).used == 0
 
 
