@@ -128,8 +128,8 @@ class PathCache:
     def extended(self, path: Path, tokens: Sequence[int], keys_values: Array) -> Path:
         """Return a path with `n` more tokens, which are kept if the path itself still is.
 
-        `keys_values` `[L, 2, G, n, s]` are theirs, and may become part of the cache. Whoever has a path can go on from
-        it, whether it is kept or not.
+        `keys_values` `[L, 2, G, n, s]` are theirs, and may become part of the cache. A caller can go on from a path
+        whether it is kept or not.
         """
         with self._lock:
             last, count = path.pieces[-1] if path.pieces else (self._root(path.salt), 0)
