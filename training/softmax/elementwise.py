@@ -23,6 +23,7 @@ from torch import Tensor
 from .memory import Pool, Workspace
 
 __all__ = [
+    "exponential_of_logarithm",
     "first_derivative",
     "gaussian_overlap",
     "is_transformed",
@@ -125,12 +126,24 @@ def power(distance: Tensor, p: float) -> tuple[Tensor, Tensor | None, float]:
 
 def logarithm(distance: Tensor, p: float) -> tuple[Tensor, Tensor | None, float]:
     """Return `-log(1 + D^(p/2))` and its derivative in the distance D."""
+    inverse, slope = _inverse(distance, p)
+    return torch.log(inverse, out=_like(inverse)), slope, -1.0
+
+
+def exponential_of_logarithm(distance: Tensor, p: float) -> tuple[Tensor, Tensor | None, float]:
+    """Return the exponential of `logarithm`, `1 / (1 + D^(p/2))`, and the derivative of `logarithm`."""
+    inverse, slope = _inverse(distance, p)
+    return _like(inverse).copy_(inverse) if slope is inverse else inverse, slope, -1.0
+
+
+def _inverse(distance: Tensor, p: float) -> tuple[Tensor, Tensor]:
+    """Return `1 / (1 + D^(p/2))` and the derivative of `log(1 + D^(p/2))` in D: the same tensor where p is 2."""
     if p == 2.0:
         inverse = distance.add_(1.0).reciprocal_()
-        return torch.log(inverse, out=_like(inverse)), inverse, -1.0
+        return inverse, inverse
     raised, slope = _raised(distance, p)
     inverse = raised.add_(1.0).reciprocal_()
-    return inverse.log(), slope.mul_(inverse), -1.0
+    return inverse, slope.mul_(inverse)
 
 
 def radial_basis(distance: Tensor, gamma: float) -> tuple[Tensor, Tensor | None, float]:
@@ -370,19 +383,26 @@ class _GaussianOverlap(torch.autograd.Function):
         return None, None, None, *by_products, *by_sides
 
 
-def poincare(product: Tensor, classes: tuple[Tensor, ...], positions: tuple[Tensor, ...]) -> Tensor:
+def poincare(
+    product: Tensor, classes: tuple[Tensor, ...], positions: tuple[Tensor, ...], *, exponential: bool = False
+) -> Tensor:
     """Return the negative Poincare distance `-acosh(1 + x)`, `x = 2 (norm + class_norm - 2 product) / (class_gap gap)`.
+
+    With `exponential` the result is its exponential, `1 / (1 + x + sqrt(x (x + 2)))`, and the incoming gradient still
+    that of the distance.
 
     classes are `-2 scale / class_gap`, `class_norm / class_gap`, `1 / class_gap`, `[V]` each; the scale maps a
     word into the ball, which products `[N, V]` do not include; positions are `norm` and `2 / gap`, `[N]` each.
     """
-    score: Tensor = _Poincare.apply(_workspace.get(), product, *classes, *positions)  # type: ignore[no-untyped-call]
+    score: Tensor = _Poincare.apply(_workspace.get(), exponential, product, *classes, *positions)  # type: ignore[no-untyped-call]
     return score
 
 
 class _Poincare(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, workspace: Workspace | None, product: Tensor, *sides: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, workspace: Workspace | None, exponential: bool, product: Tensor, *sides: Tensor
+    ) -> Tensor:
         factor, class_norm, class_gap, norm, gap = sides
         excess = torch.addcmul(class_norm, norm[:, None], class_gap, out=_like(product)).addcmul_(product, factor)
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
@@ -390,7 +410,8 @@ class _Poincare(torch.autograd.Function):
         root = torch.addcmul(excess, excess, excess, value=0.5, out=_like(excess)).sqrt_()  # lacks the factor sqrt(2)
         ctx.workspace = workspace
         ctx.save_for_backward(product, root, *sides)
-        return torch.add(excess, root, alpha=math.sqrt(2), out=excess).log1p_().neg_()
+        grown = torch.add(excess, root, alpha=math.sqrt(2), out=excess)
+        return grown.add_(1.0).reciprocal_() if exponential else grown.log1p_().neg_()
 
     @staticmethod
     @first_derivative
@@ -402,6 +423,7 @@ class _Poincare(torch.autograd.Function):
         by_norm = torch.mv(by_distance, class_gap)
         by_gap = torch.mv(by_distance, class_norm) + norm * by_norm + torch.mv(by_factor, factor)
         return (
+            None,
             None,
             torch.mul(by_distance, factor, out=_into(ctx.workspace, grad)),
             _sum_of_rows(by_factor),

@@ -167,6 +167,8 @@ class Kernel(nn.Module):
     """Those of them that have another default where the number of classes is known, and that default."""
     has_angle: ClassVar[bool] = False
     """Whether scores are those of cosines, so that `with_margin` is possible."""
+    has_exponentials: ClassVar[bool] = False
+    """Whether there are `exponentials`, which cost less than scores and their exponentials."""
     learns_in_score: ClassVar[bool] = True
     """Whether `score` takes hyperparameters, which may be learnt."""
     _values: dict[str, float | None]
@@ -293,6 +295,15 @@ class Kernel(nn.Module):
         some positions at a time. Arguments must not be changed in place.
         """
         raise NotImplementedError(f"{type(self).__name__} does not override score")
+
+    def exponentials(
+        self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int
+    ) -> Tensor:
+        """Return `exp(score)`, at most 1, where the kernel `differentiates_fast`; the incoming gradient is the score's.
+
+        Softmax needs no largest score then, and no exponential.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not override exponentials")
 
     def with_margin(self, scores: Tensor, margin: Margin, hidden_size: int) -> Tensor:
         """Return scores of targets with a margin: `[...]` -> `[...]`."""

@@ -88,12 +88,19 @@ class Logarithm(_Distance, fused=True):
 
     name = "log"
     defaults: ClassVar = {"p": lambda d: 2.0}
+    has_exponentials = True
 
     def of_distance(self, distance: Tensor, hidden_size: int) -> Tensor:
         return -torch.log1p(self.power(distance, hidden_size))
 
     def slope(self, hidden_size: int) -> elementwise.Slope:
         return functools.partial(elementwise.logarithm, p=self.number("p", hidden_size))
+
+    def exponentials(
+        self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int
+    ) -> Tensor:
+        function = functools.partial(elementwise.exponential_of_logarithm, p=self.number("p", hidden_size))
+        return elementwise.of_distance(function, products[0], classes[0], positions[0])
 
 
 class Power(_Distance, fused=True):
@@ -169,6 +176,7 @@ class Hyperbolic(Kernel, fused=True):
     """
 
     name = "hpb"
+    has_exponentials = True
 
     def __init__(self, *, eps: float = 1e-5, **others: Any) -> None:
         if isinstance(eps, bool) or not isinstance(eps, int | float) or not 0 < eps < 1:
@@ -211,6 +219,11 @@ class Hyperbolic(Kernel, fused=True):
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.
         excess = excess.clamp_min(torch.finfo(excess.dtype).tiny ** 0.5) * gap
         return -torch.log1p(excess + (excess * (excess + 2.0)).sqrt())
+
+    def exponentials(
+        self, products: Sequence[Tensor], classes: Statistics, positions: Statistics, hidden_size: int
+    ) -> Tensor:
+        return elementwise.poincare(products[0], classes, positions, exponential=True)
 
 
 _LOG_VARIANCE_BOUND = 60.0

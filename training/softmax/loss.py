@@ -20,7 +20,7 @@ from torch.nn import functional
 from . import elementwise
 from .alpha_entmax import conjugate, dense_entmax, support
 from .kernel import at_least_float32, readable, saveable
-from .passes import ComponentPass, Components, common_chunks, passes
+from .passes import Block, ComponentPass, Components, common_chunks, passes
 from .sparse import best_classes
 
 __all__ = [
@@ -225,15 +225,17 @@ class _TargetScores(torch.autograd.Function):
         places = target.new_empty((*shape, kept))
         for k, component in enumerate(passes(parts, hidden, tensors, None)):
             # In equal chunks the backward pass computes the same scores: rounding may depend on the number of rows.
-            for part, scores, _ in component.scored(target, dense_gradient=not kept):
-                chosen[part, k] = scores.gather(1, target[part, None])[:, 0]
+            plain = not kept and classes is None and _is_softmax(parts)
+            for block in component.scored(target, dense_gradient=not kept, exponentials=plain):
+                part, scores = block.part, block.scores
+                chosen[part, k] = block.chosen
                 if classes is not None:
                     means[part, k], further[part, k] = scores.mean(-1), scores.gather(1, classes[part])
                 if kept:
                     best[part, k], places[part, k] = best_classes(scores, kept)
                     normalizers[part, k] = torch.logsumexp(best[part, k], dim=-1)
                 else:
-                    normalizers[part, k] = _normalizer(scores, parts)
+                    normalizers[part, k] = _normalizer(block, parts)
         ctx.parts, ctx.autocast = parts, _autocast(hidden.device.type)
         ctx.save_for_backward(target, classes, normalizers, best, places, hidden, *tensors)
         return (chosen, normalizers) if classes is None else (chosen, normalizers, means, further)
@@ -268,14 +270,16 @@ class _TargetScores(torch.autograd.Function):
                 grad = torch.cat([probabilities * grad_normalizers[:, k, None], grad_chosen[:, k, None]], dim=1)
                 _backpropagate_chosen(component, torch.cat([places[:, k], target[:, None]], dim=1), grad)
                 continue
-            for part, scores, backpropagate in component.scored(target):
-                grad = _probabilities(scores, normalizers[part, k], ctx.parts)
+            plain = classes is None and _is_softmax(ctx.parts)
+            for block in component.scored(target, exponentials=plain):
+                part = block.part
+                grad = _probabilities(block, normalizers[part, k], ctx.parts)
                 grad.mul_(grad_normalizers[part, k, None])
                 grad.scatter_add_(1, target[part, None], grad_chosen[part, k, None])
                 if grad_means is not None and grad_further is not None:
                     grad.add_(grad_means[part, k, None] / grad.shape[1])
                     grad.scatter_add_(1, classes[part], grad_further[part, k])
-                backpropagate(grad)
+                block.backpropagate(grad)
             component.finish()
         return (
             None,
@@ -370,9 +374,10 @@ def _loss_of_one(
     if (kept := _gathered(parts)) and len(target) and not terms.label_smoothing:
         return _sparse_cross_entropy(component, target, terms, kept, gradients is not None), gradients or none
     most = parts.weights[0].shape[0] // _FEW - 1
-    for part, scores, backpropagate in component.scored(target):
+    plain = _is_softmax(parts) and not terms.label_smoothing
+    for block in component.scored(target, exponentials=plain):
+        part, scores = block.part, block.scores
         own = terms if terms.kept is None else replace(terms, kept=terms.kept[part])
-        chosen = scores.gather(1, target[part, None])[:, 0]
         mean_score = own.mean_class(scores) if terms.label_smoothing else None
         few = None if parts.alpha == 1.0 else support(scores, parts.alpha)
         dense = bool(terms.label_smoothing) or parts.margin is not None
@@ -384,14 +389,14 @@ def _loss_of_one(
                 classes = torch.cat([few.classes, target[part, None]], dim=1)
                 _backpropagate_chosen(component, classes, grad, part.start)
         elif gradients is None:
-            normalizer = _normalizer(scores, parts) if few is None else few.value
+            normalizer = _normalizer(block, parts) if few is None else few.value
         else:
             if few is None:
-                normalizer, grad = _softmax(scores, parts)
+                normalizer, grad = _softmax(block, parts)
             else:
                 normalizer, grad = few.value, _at(few.classes, few.probabilities, scores)
-            backpropagate(own.gradient(grad, target[part], normalizer))
-        total += own.of_position(target[part], chosen, normalizer, mean_score).sum()
+            block.backpropagate(own.gradient(grad, target[part], normalizer))
+        total += own.of_position(target[part], block.chosen, normalizer, mean_score).sum()
     if gradients is not None:
         component.finish()
     return total, gradients or none
@@ -415,12 +420,13 @@ def _loss_of_mixture(
     total = at_least_float32(hidden).new_zeros(())
     components = list(passes(parts, hidden, tensors, gradients))
     chunks = common_chunks(components)
-    for found in zip(*(component.scored(target, chunks=chunks) for component in components), strict=True):
-        part = found[0][0]
-        columns = [scores.gather(1, target[part, None])[:, 0] for _, scores, _ in found]
-        softmaxes = [_softmax(scores, parts) for _, scores, _ in found]
+    scored = (component.scored(target, chunks=chunks, exponentials=True) for component in components)
+    for blocks in zip(*scored, strict=True):
+        part = blocks[0].part
+        softmaxes = [_softmax(block, parts) for block in blocks]
+        normalizers = torch.stack([normalizer for normalizer, _ in softmaxes], 1)
         joint = log_weights[part].clone()
-        joint[:, : len(found)] += torch.stack(columns, 1) - torch.stack([each for each, _ in softmaxes], 1)
+        joint[:, : len(blocks)] += torch.stack([block.chosen for block in blocks], 1) - normalizers
         losses = -torch.logsumexp(joint, dim=-1)
         # What each component has of the target's probability, negative: the gradient in the logarithm of its part.
         shares = (joint + losses.clamp_max(torch.finfo(losses.dtype).max)[:, None]).exp_().neg_()
@@ -429,9 +435,9 @@ def _loss_of_mixture(
         total += losses.sum()
         of_weights[part] = shares
         if gradients is not None:
-            for k, ((_, _, backpropagate), (_, grad)) in enumerate(zip(found, softmaxes, strict=True)):
+            for k, (block, (_, grad)) in enumerate(zip(blocks, softmaxes, strict=True)):
                 share = shares[:, k, None]
-                backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
+                block.backpropagate(grad.mul_(-share).scatter_add_(1, target[part, None], share))
     if gradients is not None:
         for component in components:
             component.finish()
@@ -493,10 +499,10 @@ def _sparse_cross_entropy(
 ) -> Tensor:
     """Return the summed loss (sparse paper, eq. 5), and add the gradient to the sums of the component."""
     chosen, normalizers, best, classes = [], [], [], []
-    for part, scores, _ in component.scored(target, dense_gradient=False):
-        values, kept = best_classes(scores, sparse_k)
+    for block in component.scored(target, dense_gradient=False):
+        values, kept = best_classes(block.scores, sparse_k)
         normalizers.append(torch.logsumexp(values, dim=-1))
-        chosen.append(scores.gather(1, target[part, None])[:, 0])
+        chosen.append(block.chosen)
         best.append(values.sub(normalizers[-1][:, None]).exp_())
         classes.append(kept)
     normalizer = torch.cat(normalizers)
@@ -523,29 +529,38 @@ def _backpropagate_chosen(component: ComponentPass, classes: Tensor, grad: Tenso
         component.backpropagate_chosen(slice(first + part.start, first + part.stop), classes[part], grad[part])
 
 
-def _normalizer(scores: Tensor, parts: Components) -> Tensor:
+def _is_softmax(parts: Components) -> bool:
+    """Return whether probabilities are those of a softmax over all classes, for which exponentials are enough."""
+    return parts.alpha == 1.0 and parts.sparse_k is None
+
+
+def _normalizer(block: Block, parts: Components) -> Tensor:
     """Return `normalizer_of` `[n]`; overwrites the scores."""
     if parts.alpha != 1.0:
-        return dense_entmax(scores, parts.alpha)[0]
-    return (
-        normalizer_of(scores, parts.sparse_k, 1.0) if _is_sparse(parts.sparse_k, scores) else _exponentials(scores)[0]
-    )
+        return dense_entmax(block.scores, parts.alpha)[0]
+    if _is_sparse(parts.sparse_k, block.scores):
+        return normalizer_of(block.scores, parts.sparse_k, 1.0)
+    return _exponentials(block)[0]
 
 
-def _softmax(scores: Tensor, parts: Components) -> tuple[Tensor, Tensor]:
+def _softmax(block: Block, parts: Components) -> tuple[Tensor, Tensor]:
     """Return `_normalizer` `[n]` and softmax, sparse-softmax or entmax `[n, V]`; overwrites the scores."""
+    scores = block.scores
     if parts.alpha != 1.0:
         return dense_entmax(scores, parts.alpha)
     if _is_sparse(parts.sparse_k, scores):
         values, classes = best_classes(scores, parts.sparse_k)
         normalizer = torch.logsumexp(values, dim=-1)
         return normalizer, _at(classes, values.sub(normalizer[:, None]).exp_(), scores)
-    normalizer, total = _exponentials(scores)
+    normalizer, total = _exponentials(block)
     return normalizer, scores.div_(total)
 
 
-def _probabilities(scores: Tensor, normalizer: Tensor, parts: Components) -> Tensor:
+def _probabilities(block: Block, normalizer: Tensor, parts: Components) -> Tensor:
     """Return `_softmax` for a known normalizer; overwrites the scores."""
+    scores = block.scores
+    if block.shift is not None:
+        return scores.mul_(torch.exp(block.shift - _finite(normalizer))[:, None])
     if parts.alpha != 1.0:
         return dense_entmax(scores, parts.alpha)[1]
     if _is_sparse(parts.sparse_k, scores):
@@ -558,10 +573,13 @@ def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
     return sparse_k is not None and sparse_k < scores.shape[-1]
 
 
-def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor]:
+def _exponentials(block: Block) -> tuple[Tensor, Tensor]:
     """Replace scores by exponentials of at most 1; return the log of the sum `[n]` and the sum of those `[n, 1]`."""
-    largest = _finite(scores.amax(-1, keepdim=True))
-    total = scores.sub_(largest).exp_().sum(-1, keepdim=True)
+    scores, largest = block.scores, block.shift
+    if largest is None:
+        largest = _finite(scores.amax(-1, keepdim=True))
+        scores.sub_(largest).exp_()
+    total = scores.sum(-1, keepdim=True)
     return (largest + total.log())[:, 0], total
 
 

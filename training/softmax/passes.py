@@ -21,7 +21,7 @@ from .kernels import Linear
 from .margin import Margin
 from .memory import Pool, Workspace
 
-__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "adjusted", "common_chunks", "passes"]
+__all__ = ["CHUNK_SCORES", "Block", "ComponentPass", "Components", "adjusted", "common_chunks", "passes"]
 
 CHUNK_SCORES = 1 << 26
 """The most scores of one chunk, 256 MB of float32."""
@@ -145,6 +145,22 @@ def common_chunks(components: Sequence["ComponentPass"]) -> list[slice]:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """Scores of some positions of one component, whose use ends with the next block: all of it may be overwritten."""
+
+    part: slice
+    """The positions."""
+    scores: Tensor
+    """`[m, V]`; where there is a `shift`, exponentials of scores minus the shift."""
+    chosen: Tensor
+    """The targets' scores `[m]`."""
+    shift: Tensor | None
+    """A scalar, at most which the scores are, where the kernel computes exponentials; None where it does scores."""
+    backpropagate: Callable[[Tensor], None]
+    """Adds the gradient of the scores `[m, V]` to the sums."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Sums:
     """Hold the gradients of one component, to which its chunks add; None for a tensor that needs none."""
 
@@ -263,21 +279,25 @@ class ComponentPass:
         return (slice(start, start + rows) for start in range(0, self._hidden.shape[0], rows))
 
     def scored(
-        self, target: Tensor, *, dense_gradient: bool = True, chunks: Sequence[slice] | None = None
-    ) -> Iterator[tuple[slice, Tensor, Callable[[Tensor], None]]]:
-        """Yield positions, their scores `[m, V]`, and a function that adds the gradient of these to the sums.
+        self,
+        target: Tensor,
+        *,
+        dense_gradient: bool = True,
+        chunks: Sequence[slice] | None = None,
+        exponentials: bool = False,
+    ) -> Iterator[Block]:
+        """Yield the scores of all positions.
 
-        target: all targets `[N]`, whose scores have the margin. Each step ends the use of the scores and of their
-        gradient, both of which may be overwritten. Without `dense_gradient`, and where nothing has a gradient, the
-        function must not be called. chunks: those of `common_chunks` instead of `chunks()`. Gradients are complete
-        when the iteration has ended.
+        target: all targets `[N]`, whose scores have the margin. Without `dense_gradient`, and where nothing has a
+        gradient, `backpropagate` must not be called. chunks: those of `common_chunks` instead of `chunks()`.
+        exponentials: whether blocks may be those of exponentials. Gradients are complete when the iteration has ended.
         """
         differentiates = self._differentiates and dense_gradient
         for part in self.chunks(dense_gradient) if chunks is None else chunks:
             workspace, of_block = self._pool.workspace(), self._pool.workspace()
             chunk = self._chunk(part, workspace, differentiates)
             for block in self._blocks(len(chunk)):
-                yield self._block(chunk, block, target, of_block, differentiates)
+                yield self._block(chunk, block, target, of_block, differentiates, exponentials)
                 of_block.release()
             if chunk.propagated:
                 self._propagate(chunk)
@@ -317,6 +337,24 @@ class ComponentPass:
         if self._softcap is not None:
             scores.div_(self._softcap).tanh_().mul_(self._softcap)
         return scores if self._temperature == 1.0 else scores.div_(self._temperature)
+
+    @property
+    def _keeps_scores(self) -> bool:
+        """Return whether the layer's scores are those of the kernel, except for the bias."""
+        return self._margin is None and self._softcap is None and self._temperature == 1.0
+
+    def _chosen(self, exponentials: Tensor, place: Tensor) -> Tensor:
+        """Return the targets' scores from a kernel's exponentials: `[m, V]`, `[m, 1]` -> `[m]`."""
+        chosen = exponentials.gather(1, place).log_()
+        return (chosen if self._bias is None else chosen.add_(self._bias[place]))[:, 0]
+
+    def _shifted(self, exponentials: Tensor) -> Tensor:
+        """Multiply a kernel's exponentials by those of the bias, so that they stay at most 1; return the shift."""
+        if self._bias is None:
+            return exponentials.new_zeros(())
+        largest = self._bias.amax().clamp_min(torch.finfo(self._bias.dtype).min)
+        exponentials.mul_(torch.exp(self._bias - largest))
+        return largest
 
     def _slope(self, scores: Tensor) -> Tensor | float:
         """Return the derivative of adjusted scores in a kernel's, from the adjusted ones: `[n, C]` -> `[n, C]`."""
@@ -378,24 +416,37 @@ class ComponentPass:
         return _Chunk(part.start, hidden, vectors, positions, products, by_positions, [])
 
     def _block(
-        self, chunk: _Chunk, block: slice, target: Tensor, workspace: Workspace, differentiates: bool
-    ) -> tuple[slice, Tensor, Callable[[Tensor], None]]:
-        """Return the positions of some rows of a chunk, and the rest of what `scored` yields."""
+        self,
+        chunk: _Chunk,
+        block: slice,
+        target: Tensor,
+        workspace: Workspace,
+        differentiates: bool,
+        exponentials: bool,
+    ) -> Block:
+        """Return the scores of some rows of a chunk."""
         sums, places = self._sums, chunk.rows(block)
         part = slice(chunk.first + block.start, chunk.first + block.stop)
         kind = torch.promote_types(places[0].dtype, torch.float32)
         products = [self._leaf(_converted(product, kind, workspace), differentiates) for product in places]
         leaves = [self._leaf(statistic[block], differentiates) for statistic in chunk.positions]
         with torch.set_grad_enabled(differentiates), elementwise.overwriting(workspace):
-            scores = self._call("score", products, tuple(self._class_leaves), tuple(leaves), self.hidden_size)
-            scores = at_least_float32(scores)
             # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
             reusable = self._kernel.differentiates_fast()
+            exponentials = exponentials and reusable and self._kernel.has_exponentials and self._keeps_scores
+            method = "exponentials" if exponentials else "score"
+            scores = self._call(method, products, tuple(self._class_leaves), tuple(leaves), self.hidden_size)
+            scores = at_least_float32(scores)
         known = scores.detach() if reusable else scores.detach().clone()
-        without_margin = self._set_margin(known, target[part])
-        adjusted = self._adjusted(known)
-        unadjusted = self._softcap is None and self._temperature == 1.0
-        slope = None if unadjusted or not differentiates else self._slope(adjusted)
+        place = target[part, None]
+        if exponentials:
+            without_margin = slope = None
+            chosen, shift = self._chosen(known, place), self._shifted(known)
+        else:
+            without_margin = self._set_margin(known, target[part])
+            known = self._adjusted(known)
+            slope = None if self._keeps_scores or not differentiates else self._slope(known)
+            chosen, shift = known.gather(1, place)[:, 0], None
 
         def backpropagate(grad: Tensor) -> None:
             if slope is not None:
@@ -424,7 +475,7 @@ class ComponentPass:
                 total += next(grads)
             chunk.propagated.append(block)
 
-        return part, adjusted, backpropagate
+        return Block(part, known, chosen, shift, backpropagate)
 
     def _propagate(self, chunk: _Chunk) -> None:
         """Add the gradients of a chunk, which stand in the place of its products, to the sums."""

@@ -3,6 +3,8 @@
 Shapes: `N` positions, `V` classes, `d` hidden size.
 """
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -21,9 +23,9 @@ def _gradients(name: str, chunk: int) -> tuple[Tensor, ...]:
     sums = [torch.zeros_like(hidden), torch.zeros_like(weight)]
     (component,) = passes(parts, hidden, [weight], sums)
     scores = []
-    for _, own, backpropagate in component.scored(torch.zeros(N, dtype=torch.long)):
-        scores.append(own.clone())
-        backpropagate(2 * own)
+    for block in component.scored(torch.zeros(N, dtype=torch.long)):
+        scores.append(block.scores.clone())
+        block.backpropagate(2 * block.scores)
     component.finish()
     return torch.cat(scores), *sums
 
@@ -68,9 +70,55 @@ def test_scores_are_those_of_the_kernel(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
     (component,) = passes(Components(kernels=[build_kernel(name)], weights=[weight]), hidden, [weight], None)
-    ((part, scores, _),) = component.scored(torch.zeros(N, dtype=torch.long))
-    assert part == slice(0, N)
-    torch.testing.assert_close(scores, build_kernel(name)(weight, hidden))
+    (block,) = component.scored(torch.zeros(N, dtype=torch.long))
+    assert (block.part, block.shift) == (slice(0, N), None)
+    expected = build_kernel(name)(weight, hidden)
+    torch.testing.assert_close(block.scores, expected)
+    torch.testing.assert_close(block.chosen, expected[:, 0])
+
+
+@pytest.mark.parametrize("name", [name for name, kernel in KERNELS.items() if kernel.has_exponentials])
+@pytest.mark.parametrize("offset", [None, 0.0, 800.0])
+def test_exponentials_are_those_of_scores_and_have_their_gradient(name: str, offset: float | None) -> None:
+    """Where the bias is large, its exponentials alone would be infinite."""
+    generator = torch.Generator().manual_seed(0)
+    weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
+    bias = None if offset is None else offset + torch.randn(V, generator=generator, dtype=torch.float64)
+    target = torch.arange(N) % V
+    found = []
+    for exponentials in (False, True):
+        tensors = [weight, *([] if bias is None else [bias])]
+        sums = [torch.zeros_like(each) for each in (hidden, *tensors)]
+        parts = Components(kernels=[build_kernel(name)], weights=[weight], bias=bias)
+        (component,) = passes(parts, hidden, tensors, sums)
+        (block,) = component.scored(target, exponentials=exponentials)
+        assert (block.shift is not None) is exponentials
+        scores = block.scores.clone() if block.shift is None else block.scores.log() + block.shift
+        block.backpropagate(torch.randn(N, V, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
+        component.finish()
+        found.append((scores, block.chosen, *sums))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected)
+
+
+def test_the_score_of_a_class_that_is_far_less_probable_than_others_is_exact() -> None:
+    """The exponential of its score and bias is 0 in float32."""
+    weight, hidden = torch.ones(V, D), torch.zeros(N, D)
+    bias = torch.zeros(V)
+    bias[0] = -200.0
+    parts = Components(kernels=[build_kernel("log")], weights=[weight], bias=bias)
+    (component,) = passes(parts, hidden, [weight, bias], None)
+    (block,) = component.scored(torch.zeros(N, dtype=torch.long), exponentials=True)
+    torch.testing.assert_close(block.chosen, torch.full((N,), -200.0 - math.log(1 + D)))
+
+
+@pytest.mark.parametrize("option", [{"softcap": 2.0}, {"temperature": 2.0}])
+def test_scores_that_are_not_those_of_the_kernel_are_not_exponentials(option: dict[str, float]) -> None:
+    weight, hidden = torch.ones(V, D), torch.ones(N, D)
+    parts = Components(kernels=[build_kernel("log")], weights=[weight], **option)
+    (component,) = passes(parts, hidden, [weight], None)
+    (block,) = component.scored(torch.zeros(N, dtype=torch.long), exponentials=True)
+    assert block.shift is None
 
 
 def test_blocks_whose_gradient_is_not_propagated_add_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +127,9 @@ def test_blocks_whose_gradient_is_not_propagated_add_nothing(monkeypatch: pytest
     parts = Components(kernels=[build_kernel("lin")], weights=[weight])
     sums = [torch.zeros_like(hidden), torch.zeros_like(weight)]
     (component,) = passes(parts, hidden, [weight], sums)
-    for part, scores, backpropagate in component.scored(torch.zeros(N, dtype=torch.long)):
-        if part.start == 2:
-            backpropagate(torch.ones_like(scores))
+    for block in component.scored(torch.zeros(N, dtype=torch.long)):
+        if block.part.start == 2:
+            block.backpropagate(torch.ones_like(block.scores))
     assert sums[0].tolist() == [[V * (2 <= row < 4)] * D for row in range(N)]
     assert sums[1].tolist() == [[2.0] * D] * V
 
@@ -93,8 +141,8 @@ def test_chunks_use_the_memory_of_those_before_them(name: str, monkeypatch: pyte
     parts = Components(kernels=[build_kernel(name)], weights=[weight], chunk_scores=4 * V * (4 if name == "mog" else 1))
     (component,) = passes(parts, hidden, [weight], [torch.zeros_like(hidden), torch.zeros_like(weight)])
     places = []
-    for _, scores, backpropagate in component.scored(torch.zeros(4 * N, dtype=torch.long)):
-        places.append(scores.data_ptr())
-        backpropagate(scores)
+    for block in component.scored(torch.zeros(4 * N, dtype=torch.long)):
+        places.append(block.scores.data_ptr())
+        block.backpropagate(block.scores)
     assert len(places) > N
     assert len(set(places)) <= 2
