@@ -190,7 +190,7 @@ _TIMED = (
 """Tests that drive a browser, a cluster or a clock, or processes that train together, in addition to the files directly
 in `service`: in continuous integration, such a test runs once more where it fails, and the summary names it. Others
 never do."""
-_FIXTURES = ("words", "classification", "generation", "images", "marian", "pivot")
+_FIXTURES = ("words", "classification", "encoders", "generation", "images", "marian", "pivot")
 
 settings.register_profile("shared-machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared-machine")

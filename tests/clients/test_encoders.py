@@ -8,25 +8,19 @@ from huggingface_hub import InferenceClient
 
 from models import ModelStore
 from tests.clients.conftest import served
-from tests.support.encoder_bundles import make_bundles
 
 TEXTS = ["Where is my parcel?", "I want to cancel my order; please call me.", "one two"]
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory):
-    return make_bundles(tmp_path_factory.mktemp("encoders"))
-
-
-@pytest.fixture(scope="module")
-def encoders(bundles, tmp_path_factory):
+def encoders(encoder_models, tmp_path_factory):
     """The address of the server."""
-    yield from served(tmp_path_factory.mktemp("encoders") / "log.txt", "--model-dirs", bundles)
+    yield from served(tmp_path_factory.mktemp("encoders") / "log.txt", "--model-dirs", encoder_models)
 
 
 @pytest.fixture(scope="module")
-def vectors(bundles):
-    return ModelStore(bundles).load("vectors", threads=1)
+def vectors(encoder_models):
+    return ModelStore(encoder_models).load("vectors", threads=1)
 
 
 def test_openai_embeddings(encoders, vectors):
@@ -53,8 +47,8 @@ def test_features_and_similarities_of_hugging_face(encoders, vectors):
     np.testing.assert_allclose(cosines, vectors.embed(TEXTS) @ vectors.embed(TEXTS[:1])[0], atol=1e-6)
 
 
-def test_zero_shot_classification_of_hugging_face(encoders, bundles):
-    follows = ModelStore(bundles).load("follows", threads=1)
+def test_zero_shot_classification_of_hugging_face(encoders, encoder_models):
+    follows = ModelStore(encoder_models).load("follows", threads=1)
     client = InferenceClient(f"{encoders}/hf/follows", provider="hf-inference")
     options = {"hypothesis_template": "It says {}.", "multi_label": True}
     for ours, theirs in (({}, {}), ({"template": "It says {}.", "multi_label": True}, options)):
@@ -69,7 +63,7 @@ def test_zero_shot_classification_of_hugging_face(encoders, bundles):
     assert sum(each.score for each in long) == pytest.approx(1)
 
 
-def test_tensors(encoders, vectors, bundles):
+def test_tensors(encoders, vectors, encoder_models):
     with tritonclient.http.InferenceServerClient(encoders.removeprefix("http://")) as client:
         inputs = tritonclient.http.InferInput("text", [len(TEXTS)], "BYTES")
         inputs.set_data_from_numpy(np.array(TEXTS, object))
@@ -77,6 +71,6 @@ def test_tensors(encoders, vectors, bundles):
         np.testing.assert_allclose(found.reshape(len(TEXTS), -1), vectors.embed(TEXTS), atol=1e-6)
         scores = client.infer("ranks", [inputs], parameters={"query": TEXTS[0]}).as_numpy("score")
         numbers = client.infer("ranks", [inputs], outputs=[tritonclient.http.InferRequestedOutput("value")])
-    ranks = ModelStore(bundles).load("ranks", threads=1)
+    ranks = ModelStore(encoder_models).load("ranks", threads=1)
     np.testing.assert_allclose(scores, [each.score for each in ranks.rerank(TEXTS[0], TEXTS)], atol=1e-6)
     np.testing.assert_allclose(numbers.as_numpy("value"), [each.value for each in ranks.regress(TEXTS)], atol=1e-5)

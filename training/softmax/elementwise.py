@@ -400,9 +400,7 @@ def poincare(
 
 class _Poincare(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, workspace: Workspace | None, exponential: bool, product: Tensor, *sides: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, workspace: Workspace | None, exponential: bool, product: Tensor, *sides: Tensor) -> Tensor:
         factor, class_norm, class_gap, norm, gap = sides
         excess = torch.addcmul(class_norm, norm[:, None], class_gap, out=_like(product)).addcmul_(product, factor)
         # acosh(1 + x) = log1p(x + sqrt(x (x + 2))); the floor keeps the root's slope finite at distance 0.

@@ -27,8 +27,8 @@ CHUNK_SCORES = 1 << 26
 """The most scores of one chunk, 256 MB of float32."""
 _CHUNK_WEIGHTS = 1 << 18
 """Elements of the weight whose statistics a CPU computes at a time: 1 MB of float32, which stays in a core's cache."""
-_LEAST_ROWS = 128
-"""Positions of a chunk that pay for reading the weight."""
+_LEAST_ROWS = 512
+"""Positions of a chunk that pay for reading the weight, which a matrix product copies into another order each time."""
 _BLOCK_SCORES = 1 << 20
 """Scores that a CPU computes elementwise functions of at a time: 4 MB of float32, which its cache holds some of."""
 
@@ -189,6 +189,8 @@ class _Chunk:
     """The gradients of per-position terms."""
     propagated: list[slice]
     """The rows whose gradients are known."""
+    differentiates: bool
+    """Whether gradients are asked for."""
 
     def __len__(self) -> int:
         return self.vectors.shape[0]
@@ -297,7 +299,7 @@ class ComponentPass:
             workspace, of_block = self._pool.workspace(), self._pool.workspace()
             chunk = self._chunk(part, workspace, differentiates)
             for block in self._blocks(len(chunk)):
-                yield self._block(chunk, block, target, of_block, differentiates, exponentials)
+                yield self._block(chunk, block, target, of_block, exponentials)
                 of_block.release()
             if chunk.propagated:
                 self._propagate(chunk)
@@ -413,19 +415,11 @@ class ComponentPass:
             stacked = _stack([fixed[:, each] for each in columns])
             products.append(_product(stacked, self._factor[:, words], workspace))
         by_positions = [torch.zeros_like(statistic) for statistic in positions] if differentiates else []
-        return _Chunk(part.start, hidden, vectors, positions, products, by_positions, [])
+        return _Chunk(part.start, hidden, vectors, positions, products, by_positions, [], differentiates)
 
-    def _block(
-        self,
-        chunk: _Chunk,
-        block: slice,
-        target: Tensor,
-        workspace: Workspace,
-        differentiates: bool,
-        exponentials: bool,
-    ) -> Block:
+    def _block(self, chunk: _Chunk, block: slice, target: Tensor, workspace: Workspace, exponentials: bool) -> Block:
         """Return the scores of some rows of a chunk."""
-        sums, places = self._sums, chunk.rows(block)
+        sums, places, differentiates = self._sums, chunk.rows(block), chunk.differentiates
         part = slice(chunk.first + block.start, chunk.first + block.stop)
         kind = torch.promote_types(places[0].dtype, torch.float32)
         products = [self._leaf(_converted(product, kind, workspace), differentiates) for product in places]
@@ -455,27 +449,42 @@ class ComponentPass:
                 sums.bias.add_(grad.sum(0))
             if without_margin is not None:
                 without_margin(grad)
-            classes = self._class_leaves if self._class_sums else []
-            learnt = [
-                (value, total)
-                for value, total in zip(self._hyperparameters, sums.hyperparameters, strict=True)
-                if total is not None
-            ]
-            inputs = [*products, *classes, *leaves, *(value for value, _ in learnt)]
-            grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
-            for place in places:
-                by_product = next(grads)
-                if by_product.data_ptr() != place.data_ptr():
-                    place.copy_(by_product)
-            for total in self._class_sums:
-                total += next(grads)
-            for total in chunk.by_positions:
-                total[block] = next(grads)
-            for _, total in learnt:
-                total += next(grads)
-            chunk.propagated.append(block)
+            self._add_through_scores(chunk, block, scores, products, leaves, grad)
 
         return Block(part, known, chosen, shift, backpropagate)
+
+    def _add_through_scores(
+        self,
+        chunk: _Chunk,
+        block: slice,
+        scores: Tensor,
+        products: Sequence[Tensor],
+        positions: Sequence[Tensor],
+        grad: Tensor,
+    ) -> None:
+        """Put the gradient of a block's products in their place, and add those of the terms and hyperparameters.
+
+        scores `[m, V]` were computed from products and from terms of positions `[m]`, with gradient `grad` `[m, V]`.
+        """
+        classes = self._class_leaves if self._class_sums else []
+        learnt = [
+            (value, total)
+            for value, total in zip(self._hyperparameters, self._sums.hyperparameters, strict=True)
+            if total is not None
+        ]
+        inputs = [*products, *classes, *positions, *(value for value, _ in learnt)]
+        grads = iter(torch.autograd.grad(scores, inputs, grad, allow_unused=True, materialize_grads=True))
+        for place in chunk.rows(block):
+            by_product = next(grads)
+            if by_product.data_ptr() != place.data_ptr():
+                place.copy_(by_product)
+        for total in self._class_sums:
+            total += next(grads)
+        for total in chunk.by_positions:
+            total[block] = next(grads)
+        for _, total in learnt:
+            total += next(grads)
+        chunk.propagated.append(block)
 
     def _propagate(self, chunk: _Chunk) -> None:
         """Add the gradients of a chunk, which stand in the place of its products, to the sums."""

@@ -8,7 +8,6 @@ import pytest
 from models.errors import QueryError, TextTooLongError
 from models.store import BUNDLED, ModelStore, load_bundle
 from models.tasks.windowed import aggregated
-from tests.support.encoder_bundles import make_bundles
 
 WORDS = [f"{'ab cd'[number % 5 :]} {number}" for number in range(40)]
 LONG = " ".join(WORDS)
@@ -16,18 +15,13 @@ SHORT = "one two"
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory):
-    return make_bundles(tmp_path_factory.mktemp("encoders"))
+def embedder(encoder_models):
+    return load_bundle(encoder_models / "vectors" / "1")
 
 
 @pytest.fixture(scope="module")
-def embedder(bundles):
-    return load_bundle(bundles / "vectors" / "1")
-
-
-@pytest.fixture(scope="module")
-def regressor(bundles):
-    return load_bundle(bundles / "ranks" / "1")
+def regressor(encoder_models):
+    return load_bundle(encoder_models / "ranks" / "1")
 
 
 @pytest.fixture(scope="module")

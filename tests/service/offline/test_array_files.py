@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +16,6 @@ from service.offline import array_files, running
 from service.offline.asked import Asked
 from service.offline.options import FileOptions, ModelOptions, UsageError
 from service.offline.running import run_file, run_texts
-from tests.support.encoder_bundles import make_bundles
 
 TEXTS = [f"{'one two ' * (number % 5)}three {number}" for number in range(50)]
 TOO_LONG = "one two " * 60
@@ -29,18 +27,13 @@ def _small_windows(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory) -> Path:
-    return make_bundles(tmp_path_factory.mktemp("encoders"))
-
-
-@pytest.fixture(scope="module")
-def embedder(bundles) -> Embedder:
-    return load_bundle(bundles / "vectors" / "1")
+def embedder(encoder_models) -> Embedder:
+    return load_bundle(encoder_models / "vectors" / "1")
 
 
 @pytest.fixture
-def options(bundles):
-    return ModelOptions(model="vectors", model_dirs=(bundles,), threads=1)
+def options(encoder_models):
+    return ModelOptions(model="vectors", model_dirs=(encoder_models,), threads=1)
 
 
 @pytest.fixture

@@ -12,28 +12,22 @@ from fastapi.testclient import TestClient
 from models.store import load_bundle
 from service.server.app import create_app
 from service.settings import Settings
-from tests.support.encoder_bundles import make_bundles
 from tests.support.waiting import wait_until
 
 TEXTS = ["Where is my parcel?", "I want to cancel my order; please call me.", "one two"]
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_bundles(tmp_path_factory.mktemp("encoders"))
-
-
-@pytest.fixture(scope="module")
-def client(bundles: Path) -> Iterator[TestClient]:
-    settings = Settings(threads=1, model_dirs=(bundles,), protocols="native,tei,openai,hf")
+def client(encoder_models: Path) -> Iterator[TestClient]:
+    settings = Settings(threads=1, model_dirs=(encoder_models,), protocols="native,tei,openai,hf")
     with TestClient(create_app(settings)) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 
 
 @pytest.fixture(scope="module")
-def model(bundles: Path) -> Callable[[str], Any]:
-    loaded = {name: load_bundle(bundles / name / "1") for name in ("vectors", "ranks", "follows")}
+def model(encoder_models: Path) -> Callable[[str], Any]:
+    loaded = {name: load_bundle(encoder_models / name / "1") for name in ("vectors", "ranks", "follows")}
     return lambda name: loaded[name]
 
 
@@ -116,8 +110,8 @@ def test_windows_that_are_refused(client: TestClient) -> None:
     assert client.post("/v1/embed", json={"text": "a", "windows": "median"}).status_code == 422
 
 
-def test_a_text_takes_as_many_places_of_the_queue_as_it_has_windows(bundles: Path) -> None:
-    settings = Settings(threads=1, model_dirs=(bundles,), max_queue_items=4)
+def test_a_text_takes_as_many_places_of_the_queue_as_it_has_windows(encoder_models: Path) -> None:
+    settings = Settings(threads=1, model_dirs=(encoder_models,), max_queue_items=4)
     with TestClient(create_app(settings)) as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         body = {"text": LONG, "windows": "mean", "overlap": 0}

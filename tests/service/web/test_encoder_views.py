@@ -1,6 +1,7 @@
 """The views of imported encoders in Chromium: entities, ranks, labels of the reader's own, similarities."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,18 +10,14 @@ from playwright.sync_api import expect
 
 from tests.fixtures.optional_tools import needs
 from tests.service.web.browser import Running
-from tests.support.encoder_bundles import make_bundles
-from tests.support.tagger_bundle import write_tagger
 
 pytestmark = needs("chromium")
 
 
 @pytest.fixture(scope="module")
-def encoders(running: Callable[..., Running], tmp_path_factory: pytest.TempPathFactory) -> Running:
+def encoders(running: Callable[..., Running], encoder_models: Path, tagger_bundle: Path) -> Running:
     """An embedder, a reranker, a classifier of premise and hypothesis, and a token classifier."""
-    where = tmp_path_factory.mktemp("encoders")
-    tagger = write_tagger(where / "tagger").parents[1]
-    return running(model_dirs=(make_bundles(where), tagger))
+    return running(model_dirs=(encoder_models, tagger_bundle.parents[1]))
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1180, "light"), (360, "dark")])

@@ -13,29 +13,22 @@ from service.offline.options import FileOptions, ModelOptions
 from service.offline.running import run_texts
 from service.server.app import create_app
 from service.settings import Settings
-from tests.fixtures.shared import shared_directory
-from tests.support.tagger_bundle import write_tagger
 
 TEXTS = ["Hello, I want Monday", "", "Please call me"]
 LONG = "Please call me on Monday morning. " * 10
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory):
-    return shared_directory(tmp_path_factory, "tagger", write_tagger) / "models/names/1"
-
-
-@pytest.fixture(scope="module")
-def client(bundle, wait_until):
-    settings = Settings(model_dirs=(bundle.parents[1],), threads=1, protocols="native,oip,hf,mcp")
+def client(tagger_bundle, wait_until):
+    settings = Settings(model_dirs=(tagger_bundle.parents[1],), threads=1, protocols="native,oip,hf,mcp")
     with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 
 
 @pytest.fixture(scope="module")
-def library(bundle):
-    return load_bundle(bundle, threads=1)
+def library(tagger_bundle):
+    return load_bundle(tagger_bundle, threads=1)
 
 
 def plain(tagging):
@@ -159,8 +152,8 @@ def test_model_context_protocol(client, library):
     assert found["result"]["structuredContent"]["entities"] == approximately(plain(expected))
 
 
-def test_the_command_writes_a_row_for_each_entity(bundle, library, tmp_path):
-    model = ModelOptions(model_dirs=(bundle.parents[1],), threads=1)
+def test_the_command_writes_a_row_for_each_entity(tagger_bundle, library, tmp_path):
+    model = ModelOptions(model_dirs=(tagger_bundle.parents[1],), threads=1)
     for form in ("csv", "jsonl"):
         files = FileOptions(output=tmp_path / f"out.{form}", format=form)
         assert run_texts(Asked.of(TAG, {}), TEXTS, model, files) == 0

@@ -12,8 +12,6 @@ from service.offline.options import FileOptions, ModelOptions
 from service.offline.running import run_texts
 from service.server.app import create_app
 from service.settings import Settings
-from tests.fixtures.shared import shared_directory
-from tests.support.encoder_bundles import make_bundles
 
 TEXTS = ["Where is my parcel?", "I want to cancel my order; please call me."]
 LABELS = ["delivery", "an order", "one"]
@@ -21,21 +19,16 @@ LONG = "Please call me on Monday morning. " * 20
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory):
-    return shared_directory(tmp_path_factory, "encoders", make_bundles) / "bundles"
-
-
-@pytest.fixture(scope="module")
-def client(bundles, wait_until):
-    settings = Settings(model_dirs=(bundles, BUNDLED), threads=1, protocols="native,oip,hf,mcp")
+def client(encoder_models, wait_until):
+    settings = Settings(model_dirs=(encoder_models, BUNDLED), threads=1, protocols="native,oip,hf,mcp")
     with TestClient(create_app(settings), base_url="http://127.0.0.1:8000") as client:
         wait_until(lambda: client.get("/readyz").status_code == 200)
         yield client
 
 
 @pytest.fixture(scope="module")
-def library(bundles):
-    return load_bundle(bundles / "follows" / "1", threads=1)
+def library(encoder_models):
+    return load_bundle(encoder_models / "follows" / "1", threads=1)
 
 
 def plain(result):
@@ -153,8 +146,8 @@ def test_model_context_protocol(client, library):
     assert found["result"]["structuredContent"]["labels"] == plain(library.zero_shot(TEXTS[:1], LABELS)[0])
 
 
-def test_the_command(bundles, library, tmp_path):
-    model = ModelOptions(model_dirs=(bundles,), threads=1)
+def test_the_command(encoder_models, library, tmp_path):
+    model = ModelOptions(model_dirs=(encoder_models,), threads=1)
     files = FileOptions(output=tmp_path / "out.jsonl", format="jsonl")
     assert run_texts(Asked.of(ZERO_SHOT, {"labels": LABELS}), TEXTS, model, files) == 0
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()]

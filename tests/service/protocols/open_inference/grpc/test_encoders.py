@@ -7,17 +7,14 @@ import pytest
 from models.store import load_bundle
 from service.protocols.open_inference.grpc import open_inference_pb2 as messages
 from tests.service.protocols.open_inference.grpc.test_server import METHOD, serving
-from tests.support.encoder_bundles import make_bundles
-from tests.support.tagger_bundle import write_tagger
 
 TEXTS = ["Where is my parcel?", "I want to cancel my order; please call me.", "one two"]
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory):
+def bundles(encoder_models, tagger_bundle):
     """Return the directories of the models `vectors`, `ranks` and `names`, a tagger."""
-    where, names = make_bundles(tmp_path_factory.mktemp("encoders")), write_tagger(tmp_path_factory.mktemp("tagger"))
-    return {"vectors": where / "vectors" / "1", "ranks": where / "ranks" / "1", "names": names}
+    return {"vectors": encoder_models / "vectors/1", "ranks": encoder_models / "ranks/1", "names": tagger_bundle}
 
 
 def _parents(bundles):
