@@ -34,6 +34,9 @@ EXTRAS = frozenset({"mcp"})
 """Protocols that need the extra of their name."""
 _DECODING_CACHE_BYTES, _DECODING_SHARE = 128 << 20, 1 / 8
 """Decoding caches that are not stated take so many bytes, or such a share of the available memory."""
+_PREFIX_CACHE_BYTES, _PREFIX_TEXTS, _PREFIX_SHARE = 64 << 20, 8, 1 / 16
+"""A prefix cache that is not stated takes so many bytes, or so many of the longest texts as this share of the available
+memory holds."""
 DEFAULT_PROTOCOLS = ",".join((NATIVE, *(name for name in PROTOCOLS if name not in EXTRAS)))
 
 
@@ -127,9 +130,10 @@ class Settings(BaseSettings):
     max_delay_ms: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     """Longest time that the first text of a batch waits for others. With 0 a batch holds the texts that queued up while
     the model was busy."""
-    prefix_cache_mb: Annotated[int, Field(ge=0)] = 64
-    """Megabytes of the cache of a language model's states after recent texts, so that a continued text costs one step a
-    word; 0 disables it."""
+    prefix_cache_mb: Annotated[int, Field(ge=0)] | None = None
+    """Megabytes of the cache of each language model's states after recent texts, so that a continued text costs one
+    step a word; 0 disables it. Without it 64, or what eight of the longest texts take, if that is more and at most a
+    sixteenth of the memory that is available to each worker as the model is loaded."""
     result_cache_mb: Annotated[int, Field(ge=0)] = 0
     """Megabytes of the cache of results, of each process: an input that was computed with the same parameters by the
     same loaded model for the same API key is not computed again, and one that is being computed is awaited. Results
@@ -262,6 +266,16 @@ class Settings(BaseSettings):
             return self.decoding_cache_mb << 20
         known = self.gpu_memory_mb is None and math.isfinite(available)
         return max(_DECODING_CACHE_BYTES, int(_DECODING_SHARE * available) if known else 0)
+
+    def prefix_cache_bytes(self, longest_text: int = 0, available: float = 0.0) -> int:
+        """Return the size of the prefix cache of a model whose longest text takes so many bytes.
+
+        `available` is the memory that is available to the process, in bytes.
+        """
+        if self.prefix_cache_mb is not None:
+            return self.prefix_cache_mb << 20
+        most = _PREFIX_SHARE * available if math.isfinite(available) else 0.0
+        return max(_PREFIX_CACHE_BYTES, int(min(_PREFIX_TEXTS * longest_text, most)))
 
     @property
     def max_body_values(self) -> int:

@@ -230,6 +230,10 @@ class CausalLanguageModel(Model[CausalLanguageModelConfig]):
         groups: Array = np.stack([mask for mask in masks if mask is not None], axis=1).astype(np.float32)
         return groups
 
+    @property
+    def longest_cached(self) -> int:
+        return self._reader.token_bytes * (1 + self._limit.max_tokens)
+
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep keys and values of contexts of next words and of texts that were written, for those that go on."""
         self._paths, self._on_lookup = PathCache(max_bytes), on_lookup

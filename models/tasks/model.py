@@ -159,6 +159,11 @@ class Model(abc.ABC, Generic[ConfigT]):
         del salt
         return self
 
+    @property
+    def longest_cached(self) -> int:
+        """Bytes that the longest input takes in the cache of `use_cache`; by default 0, where inputs take little."""
+        return 0
+
     def use_cache(self, max_bytes: int, on_lookup: Callable[[bool], object] = bool) -> None:
         """Keep intermediate results that speed up later queries; models without such a cache ignore it.
 

@@ -110,9 +110,10 @@ class Loader:
         model, settings = replicas[0], self._settings
         observer = self._metrics.for_model(model.manifest, [replica.backend for replica in replicas])
         observer.limited(settings.max_queue_items, settings.max_queue_tokens)
+        prefixes = settings.prefix_cache_bytes(model.longest_cached, available_memory() / settings.workers)
         for replica in replicas:
-            if settings.prefix_cache_mb:
-                replica.use_cache(settings.prefix_cache_mb * _MEGABYTE // len(replicas), observer.looked_up)
+            if prefixes:
+                replica.use_cache(prefixes // len(replicas), observer.looked_up)
             replica.use_decoding_cache(self._resources.completions.total)
         batcher = self._batcher(replicas, measured, observer, background)
         batcher.start()

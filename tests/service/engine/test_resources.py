@@ -36,7 +36,7 @@ def bounds():
         "batches": BATCHES,
         "decoding caches": settings.decoding_cache_bytes(2**30) / 2**20,
         "results and answers": SMALL_RESULTS * resources.results.total * ITEM_BYTES / 2**20,
-        "prefix cache of a language model": settings.prefix_cache_mb,
+        "prefix cache of a language model": settings.prefix_cache_bytes(200 << 20, 2**30) / 2**20,
     }
     resources.close()
 
@@ -46,6 +46,23 @@ def test_decoding_caches_take_a_share_of_the_memory_where_nothing_else_is_stated
     assert Settings().decoding_cache_bytes(math.inf) == Settings().decoding_cache_bytes() == 128 << 20
     assert Settings(decoding_cache_mb=3).decoding_cache_bytes(16 << 30) == 3 << 20
     assert Settings(gpu_memory_mb=1000, device="cuda").decoding_cache_bytes(16 << 30) == 128 << 20
+
+
+@pytest.mark.parametrize(
+    ("longest", "available", "megabytes"),
+    [
+        (0, 64 << 30, 64),
+        (1 << 20, 64 << 30, 64),  # eight texts fit
+        (75 << 20, 64 << 30, 600),
+        (75 << 20, 4 << 30, 256),
+        (75 << 20, 0.5 * 2**30, 64),
+        (75 << 20, math.inf, 64),
+    ],
+)
+def test_a_prefix_cache_holds_several_of_the_longest_texts_where_there_is_memory(longest, available, megabytes):
+    assert Settings().prefix_cache_bytes(longest, available) == megabytes << 20
+    assert Settings(prefix_cache_mb=3).prefix_cache_bytes(longest, available) == 3 << 20
+    assert Settings(prefix_cache_mb=0).prefix_cache_bytes(longest, available) == 0
 
 
 def documented():

@@ -838,6 +838,15 @@ def test_texts_that_are_written_are_the_same_with_any_cache(cache, bundles, load
     assert model._paths.bytes <= cache
 
 
+def test_a_model_says_what_its_longest_text_takes_in_the_cache(bundles):
+    model = load_bundle(bundles[LLAMA], threads=1)
+    model.use_cache(1 << 30)
+    model.run_next_words([model.next_words_query("Where is the station? " * 100, 1, truncate=True)])
+    tokens = 1 + model.config.limits.max_tokens
+    keys_values = model._paths.bytes - 40 * tokens
+    assert model.longest_cached <= keys_values <= model.longest_cached + 1024 * tokens
+
+
 def test_a_salt_keeps_paths_apart(bundles):
     model = load_bundle(bundles[BYTES], threads=1)
     lookups = []
