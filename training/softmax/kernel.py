@@ -174,10 +174,11 @@ class Kernel(nn.Module):
     _values: dict[str, float | None]
 
     def __init_subclass__(cls, *, fused: bool = False, **others: Any) -> None:
-        """Give a subclass, which computes something else than its parent, neither its name nor its derivatives."""
+        """Give a subclass, which computes something else than its parent, neither its name nor its fused functions."""
         super().__init_subclass__(**others)
         cls.name = vars(cls).get("name", f"{cls.__module__}:{cls.__qualname__}")
         cls.fused = fused
+        cls.has_exponentials = vars(cls).get("has_exponentials", False)
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from torch.nn import functional
 from . import elementwise
 from .alpha_entmax import conjugate, dense_entmax, support
 from .kernel import at_least_float32, readable, saveable
-from .passes import Block, ComponentPass, Components, common_chunks, passes
+from .passes import ComponentPass, Components, ScoredBlock, common_chunks, passes
 from .sparse import best_classes
 
 __all__ = [
@@ -534,7 +534,7 @@ def _is_softmax(parts: Components) -> bool:
     return parts.alpha == 1.0 and parts.sparse_k is None
 
 
-def _normalizer(block: Block, parts: Components) -> Tensor:
+def _normalizer(block: ScoredBlock, parts: Components) -> Tensor:
     """Return `normalizer_of` `[n]`; overwrites the scores."""
     if parts.alpha != 1.0:
         return dense_entmax(block.scores, parts.alpha)[0]
@@ -543,7 +543,7 @@ def _normalizer(block: Block, parts: Components) -> Tensor:
     return _exponentials(block)[0]
 
 
-def _softmax(block: Block, parts: Components) -> tuple[Tensor, Tensor]:
+def _softmax(block: ScoredBlock, parts: Components) -> tuple[Tensor, Tensor]:
     """Return `_normalizer` `[n]` and softmax, sparse-softmax or entmax `[n, V]`; overwrites the scores."""
     scores = block.scores
     if parts.alpha != 1.0:
@@ -556,7 +556,7 @@ def _softmax(block: Block, parts: Components) -> tuple[Tensor, Tensor]:
     return normalizer, scores.div_(total)
 
 
-def _probabilities(block: Block, normalizer: Tensor, parts: Components) -> Tensor:
+def _probabilities(block: ScoredBlock, normalizer: Tensor, parts: Components) -> Tensor:
     """Return `_softmax` for a known normalizer; overwrites the scores."""
     scores = block.scores
     if block.shift is not None:
@@ -573,7 +573,7 @@ def _is_sparse(sparse_k: int | None, scores: Tensor) -> TypeGuard[int]:
     return sparse_k is not None and sparse_k < scores.shape[-1]
 
 
-def _exponentials(block: Block) -> tuple[Tensor, Tensor]:
+def _exponentials(block: ScoredBlock) -> tuple[Tensor, Tensor]:
     """Replace scores by exponentials of at most 1; return the log of the sum `[n]` and the sum of those `[n, 1]`."""
     scores, largest = block.scores, block.shift
     if largest is None:

@@ -21,7 +21,7 @@ from .kernels import Linear
 from .margin import Margin
 from .memory import Pool, Workspace
 
-__all__ = ["CHUNK_SCORES", "Block", "ComponentPass", "Components", "adjusted", "common_chunks", "passes"]
+__all__ = ["CHUNK_SCORES", "ComponentPass", "Components", "ScoredBlock", "adjusted", "common_chunks", "passes"]
 
 CHUNK_SCORES = 1 << 26
 """The most scores of one chunk, 256 MB of float32."""
@@ -145,7 +145,7 @@ def common_chunks(components: Sequence["ComponentPass"]) -> list[slice]:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ScoredBlock:
     """Scores of some positions of one component, whose use ends with the next block: all of it may be overwritten."""
 
     part: slice
@@ -287,7 +287,7 @@ class ComponentPass:
         dense_gradient: bool = True,
         chunks: Sequence[slice] | None = None,
         exponentials: bool = False,
-    ) -> Iterator[Block]:
+    ) -> Iterator[ScoredBlock]:
         """Yield the scores of all positions.
 
         target: all targets `[N]`, whose scores have the margin. Without `dense_gradient`, and where nothing has a
@@ -417,7 +417,9 @@ class ComponentPass:
         by_positions = [torch.zeros_like(statistic) for statistic in positions] if differentiates else []
         return _Chunk(part.start, hidden, vectors, positions, products, by_positions, [], differentiates)
 
-    def _block(self, chunk: _Chunk, block: slice, target: Tensor, workspace: Workspace, exponentials: bool) -> Block:
+    def _block(
+        self, chunk: _Chunk, block: slice, target: Tensor, workspace: Workspace, exponentials: bool
+    ) -> ScoredBlock:
         """Return the scores of some rows of a chunk."""
         sums, places, differentiates = self._sums, chunk.rows(block), chunk.differentiates
         part = slice(chunk.first + block.start, chunk.first + block.stop)
@@ -451,7 +453,7 @@ class ComponentPass:
                 without_margin(grad)
             self._add_through_scores(chunk, block, scores, products, leaves, grad)
 
-        return Block(part, known, chosen, shift, backpropagate)
+        return ScoredBlock(part, known, chosen, shift, backpropagate)
 
     def _add_through_scores(
         self,

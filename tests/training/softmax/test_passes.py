@@ -3,13 +3,15 @@
 Shapes: `N` positions, `V` classes, `d` hidden size.
 """
 
+import functools
 import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from training.softmax.kernels import KERNELS, build_kernel
+from training.softmax.elementwise import Slope, power
+from training.softmax.kernels import KERNELS, Logarithm, build_kernel
 from training.softmax.passes import Components, passes
 
 N, V, D = 5, 7, 6
@@ -99,6 +101,19 @@ def test_exponentials_are_those_of_scores_and_have_their_gradient(name: str, off
         found.append((scores, block.chosen, *sums))
     for ours, expected in zip(*found, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+class _Sharper(Logarithm, fused=True):
+    def slope(self, hidden_size: int) -> Slope:
+        return functools.partial(power, p=2.0)
+
+
+def test_a_subclass_has_its_own_scores() -> None:
+    """Not the exponentials of its parent."""
+    weight, hidden = torch.ones(V, D), torch.zeros(N, D)
+    (component,) = passes(Components(kernels=[_Sharper()], weights=[weight]), hidden, [weight], None)
+    (block,) = component.scored(torch.zeros(N, dtype=torch.long), exponentials=True)
+    torch.testing.assert_close(block.chosen, torch.full((N,), -float(D)))
 
 
 def test_the_score_of_a_class_that_is_far_less_probable_than_others_is_exact() -> None:
