@@ -46,8 +46,8 @@ __all__ = [
 
 Backward = Callable[..., tuple[Tensor | None, ...]]
 Slope = Callable[[Tensor], tuple[Tensor, Tensor | None, float]]
-"""A function from distances `[N, V]`, which it may overwrite, to scores or their exponentials, and the derivative of the
-scores.
+"""A function from distances `[N, V]`, which it may overwrite, to scores or their exponentials, and the derivative of
+the scores.
 
 The derivative is a matrix, or all ones where there is none, times a number.
 """
