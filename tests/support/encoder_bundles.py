@@ -15,14 +15,15 @@ def make_bundles(where: Path) -> Path:
     """Return a model directory with the embedder `vectors`, the reranker `ranks`, and `follows`, which reads pairs
     of premise and hypothesis."""
     vectors = make_sentence_transformer(
-        where / "vectors", "BertModel", prompts={"prompts": {"query": "one "}}, dense=[16]
+        where / "vectors", "BertModel", prompts={"prompts": {"query": "one "}}, dense=[16], num_hidden_layers=1
     )
-    ranks = make_classifier(where / "ranks", "BertForSequenceClassification", labels=1)
+    ranks = make_classifier(where / "ranks", "BertForSequenceClassification", labels=1, num_hidden_layers=1)
     classes = ["contradiction", "neutral", "entailment"]
     follows = make_classifier(
         where / "follows",
         "RobertaForSequenceClassification",
         max_position_embeddings=130,
+        num_hidden_layers=1,
         id2label=dict(enumerate(classes)),
         label2id={label: number for number, label in enumerate(classes)},
     )

@@ -21,7 +21,8 @@ from tests.training.importing.conftest import import_directory
 from training.importing.errors import ImportRefused
 from training.importing.importer import ImportOptions
 from training.importing.samples import Samples
-from training.importing.sentence_modules import POOLINGS
+from training.importing.sentence_modules import POOLINGS, read_modules
+from training.importing.source import open_source
 
 TEXTS = ("Where is my parcel?", "I want to cancel my order; please call me.", "one two", "naïve Straße 🙂")
 
@@ -78,24 +79,38 @@ def test_vectors_are_those_of_transformers(architecture: str, tmp_path: Path) ->
     assert model.config.limits.max_tokens == 40
 
 
-@pytest.mark.parametrize("pooling", POOLINGS)
-def test_each_pooling(pooling: str, tmp_path: Path) -> None:
-    directory = make_sentence_transformer(tmp_path / "it", pooling={"pooling_mode": pooling}, normalized=False)
+def test_poolings_are_joined(tmp_path: Path) -> None:
+    """All of them, as older configurations name them."""
+    former = {
+        "pooling_mode_cls_token": True,
+        "pooling_mode_max_tokens": True,
+        "pooling_mode_mean_tokens": True,
+        "pooling_mode_mean_sqrt_len_tokens": True,
+        "pooling_mode_weightedmean_tokens": True,
+        "pooling_mode_lasttoken": True,
+    }
+    directory = make_sentence_transformer(tmp_path / "it", pooling=former, normalized=False, num_hidden_layers=1)
     model = loaded(import_directory(directory, tmp_path / "out", Samples(TEXTS, "")).path)
-    expected = np.stack([pooled(hidden, pooling) for hidden in hidden_states(directory, TEXTS)])
-    np.testing.assert_allclose(model.embed(TEXTS), expected, atol=2e-4)
+    for vector, hidden in zip(model.embed(TEXTS), hidden_states(directory, TEXTS), strict=True):
+        expected = np.concatenate([pooled(hidden, pooling) for pooling in POOLINGS])
+        np.testing.assert_allclose(vector, expected, atol=2e-4)
     assert model.config.normalized is False
 
 
-def test_poolings_are_joined_and_dense_layers_follow(tmp_path: Path) -> None:
-    former = {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False}
-    directory = make_sentence_transformer(tmp_path / "it", pooling=former)
-    model = loaded(import_directory(directory, tmp_path / "out", Samples(TEXTS, "")).path)
-    states = hidden_states(directory, TEXTS)
-    expected = unit([np.concatenate([hidden[0], hidden.mean(0)]) for hidden in states])
-    np.testing.assert_allclose(model.embed(TEXTS), expected, atol=1e-4)
+@pytest.mark.parametrize(
+    ("fields", "poolings"),
+    [
+        *(({"pooling_mode": pooling}, (pooling,)) for pooling in POOLINGS),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, ("cls",)),
+    ],
+)
+def test_poolings_are_read(fields: dict[str, object], poolings: tuple[str, ...], tmp_path: Path) -> None:
+    directory = make_sentence_transformer(tmp_path / "it", pooling=fields)
+    assert tuple(read_modules(open_source(str(directory)), None).poolings) == poolings
 
-    directory = make_sentence_transformer(tmp_path / "dense", dense=[32, 8])
+
+def test_dense_layers_follow(tmp_path: Path) -> None:
+    directory = make_sentence_transformer(tmp_path / "dense", dense=[32, 8], num_hidden_layers=1)
     model = loaded(import_directory(directory, tmp_path / "out", Samples(TEXTS, ""), name="dense").path)
     expected = np.stack([hidden.mean(0) for hidden in hidden_states(directory, TEXTS)])
     for name in ("2_Dense", "3_Dense"):

@@ -55,7 +55,8 @@ def log_probabilities(model: Any, tokenizer: Any, text: str) -> list[float]:
 
 @pytest.mark.parametrize("architecture", [name for name in FAMILIES if name != "Gemma2ForCausalLM"])
 def test_each_family_computes_what_the_model_does(architecture: str, tmp_path: Path) -> None:
-    directory = write_causal(tmp_path / "hub", architecture)
+    one_layer = {"n_layer": 1} if architecture == GPT2 else {"num_hidden_layers": 1}
+    directory = write_causal(tmp_path / "hub", architecture, **({} if "Gemma" in architecture else one_layer))
     model = replaced(directory, kernels=["lin", {"name": "rbf", "learnable": True}], bias=True)
     written = import_directory(saved(model, directory, tmp_path / "replaced"), tmp_path, SAMPLES, **MINE)
     bundle = load_bundle(written.path, threads=1)
@@ -73,7 +74,7 @@ def test_each_family_computes_what_the_model_does(architecture: str, tmp_path: P
     "options", [{"kernels": "pow", "weight": "copy"}, {"kernels": "2*log", "untied": 2}, {"kernels": "lin"}], ids=str
 )
 def test_a_model_in_memory_becomes_a_bundle(options: dict[str, Any], tmp_path: Path) -> None:
-    directory = write_causal(tmp_path / "hub", GPT2)
+    directory = write_causal(tmp_path / "hub", GPT2, n_layer=1)
     model, tokenizer = replaced(directory, **options), transformers.AutoTokenizer.from_pretrained(directory)
     model.train()
     written = export_bundle(model, tokenizer, output=tmp_path, report=lambda line: None, **MINE)

@@ -28,7 +28,8 @@ TEXTS = ["one two three", "four", "five six seven eight nine ten eleven"]
 
 @pytest.fixture(scope="module")
 def body(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_sentence_transformer(tmp_path_factory.mktemp("setfit") / "model", "BertModel", normalized=False)
+    directory = tmp_path_factory.mktemp("setfit") / "model"
+    return make_sentence_transformer(directory, "BertModel", normalized=False, num_hidden_layers=1)
 
 
 def fitted(classifier: Any, labels: Any, dimensions: int = 64) -> Any:
