@@ -342,8 +342,13 @@ class ComponentPass:
 
     @property
     def _keeps_scores(self) -> bool:
-        """Return whether the layer's scores are those of the kernel, except for the bias."""
-        return self._margin is None and self._softcap is None and self._temperature == 1.0
+        """Return whether scores have neither a cap nor a temperature."""
+        return self._softcap is None and self._temperature == 1.0
+
+    @property
+    def _gives_exponentials(self) -> bool:
+        """Return whether the kernel has exponentials of the layer's scores, those of the bias apart."""
+        return self._kernel.has_exponentials and self._keeps_scores and self._margin is None
 
     def _chosen(self, exponentials: Tensor, place: Tensor) -> Tensor:
         """Return the targets' scores from a kernel's exponentials: `[m, V]`, `[m, 1]` -> `[m]`."""
@@ -429,7 +434,7 @@ class ComponentPass:
         with torch.set_grad_enabled(differentiates), elementwise.overwriting(workspace):
             # Autograd may keep the result of a plain formula for the backward pass, and the caller overwrites scores.
             reusable = self._kernel.differentiates_fast()
-            exponentials = exponentials and reusable and self._kernel.has_exponentials and self._keeps_scores
+            exponentials = exponentials and reusable and self._gives_exponentials
             method = "exponentials" if exponentials else "score"
             scores = self._call(method, products, tuple(self._class_leaves), tuple(leaves), self.hidden_size)
             scores = at_least_float32(scores)

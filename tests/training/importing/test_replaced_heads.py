@@ -38,10 +38,10 @@ def replaced(directory: Path, **options: Any) -> Any:
     return model
 
 
-def saved(model: Any, beside: Path, directory: Path) -> Path:
+def saved(model: Any, original: Path, directory: Path) -> Path:
     """Write a model and the tokenizer of another directory; return the path."""
     tokenizer = shutil.ignore_patterns("*.safetensors", "config.json")
-    model.save_pretrained(shutil.copytree(beside, directory, ignore=tokenizer))
+    model.save_pretrained(shutil.copytree(original, directory, ignore=tokenizer))
     return directory
 
 

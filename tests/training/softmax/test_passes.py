@@ -82,7 +82,7 @@ def test_scores_are_those_of_the_kernel(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, kernel in KERNELS.items() if kernel.has_exponentials])
 @pytest.mark.parametrize("offset", [None, 0.0, 800.0])
 def test_exponentials_are_those_of_scores_and_have_their_gradient(name: str, offset: float | None) -> None:
-    """Where the bias is large, its exponentials alone would be infinite."""
+    """A bias is large in one case, and its exponential alone would be infinite."""
     generator = torch.Generator().manual_seed(0)
     weight, hidden = (torch.randn(count, D, generator=generator, dtype=torch.float64) for count in (V, N))
     bias = None if offset is None else offset + torch.randn(V, generator=generator, dtype=torch.float64)
@@ -109,7 +109,7 @@ class _Sharper(Logarithm, fused=True):
 
 
 def test_a_subclass_has_its_own_scores() -> None:
-    """Not the exponentials of its parent."""
+    """It does not have the exponentials of its parent."""
     weight, hidden = torch.ones(V, D), torch.zeros(N, D)
     (component,) = passes(Components(kernels=[_Sharper()], weights=[weight]), hidden, [weight], None)
     (block,) = component.scored(torch.zeros(N, dtype=torch.long), exponentials=True)
